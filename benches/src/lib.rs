@@ -1,0 +1,1 @@
+//! Only a place for the benches beside it.

@@ -1,0 +1,1 @@
+//! The accounting: what became of every event.

@@ -1,0 +1,3 @@
+//! The `drainbench` binary.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! One experiment as one JSON object: everything a report needs.
