@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use lapin::{
-    BasicProperties,
-    types::{AMQPValue, FieldTable, LongString, ShortString},
-};
+use lapin::{BasicProperties, types::ShortString};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use crate::EnqueueError;
+use crate::{EnqueueError, publish::properties};
 
 /// Header of the publish's own id, new each time an event is published: tells a repeated publish from a repeated
 /// delivery of the same one. No event may carry a header of this name.
@@ -178,26 +175,7 @@ impl Message {
         let body = serde_json::to_vec(&event).map_err(EnvelopeError::Serialise)?;
         // Checked above and by `EventType`: at most 255 bytes, more would panic.
         let routing_key = ShortString::from(event.event_type.0.as_str());
-        Ok(Self { properties: properties(&event, &routing_key), routing_key, body })
-    }
-}
-
-fn properties(event: &Event, routing_key: &ShortString) -> BasicProperties {
-    const PERSISTENT: u8 = 2;
-    let mut headers = FieldTable::default();
-    let own = event.headers.iter().map(|(name, value)| (name.as_str(), value.clone()));
-    for (name, value) in own.chain([(PUBLISH_ID_HEADER, Uuid::new_v4().to_string())]) {
-        headers.insert(ShortString::from(name), AMQPValue::LongString(LongString::from(value)));
-    }
-    let properties = BasicProperties::default()
-        .with_message_id(event.id.to_string().into())
-        .with_type(routing_key.clone())
-        .with_content_type("application/json".into())
-        .with_delivery_mode(PERSISTENT)
-        .with_headers(headers);
-    match u64::try_from(event.occurred_at.as_second()) {
-        Ok(seconds) => properties.with_timestamp(seconds),
-        Err(_) => properties,
+        Ok(Self { properties: properties(&event), routing_key, body })
     }
 }
 

@@ -60,7 +60,7 @@ mod environment;
 mod lease;
 pub mod outbox;
 pub mod process;
-mod publish;
+pub mod publish;
 mod query;
 mod session;
 #[cfg(feature = "baseline")]
@@ -72,5 +72,5 @@ pub use broker::Broker;
 pub use config::{Config, ConfigBuilder, ConfigError};
 pub use drainer::{Design, DrainError, Drainer, ErrorClass};
 pub use envelope::{Event, EventType, PUBLISH_ID_HEADER};
-pub use outbox::{EnqueueError, MigrateError, Migrated, enqueue, migrate, migrate_all};
+pub use outbox::{EnqueueError, MigrateError, Migrated, enqueue, enqueue_all, migrate, migrate_all};
 pub use tick::{DrainStats, Observer, Tick};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use sqlx::{PgConnection, PgPool};
+use uuid::Uuid;
 
 use crate::{
     Design, DrainError, Event,
@@ -80,6 +81,8 @@ const CLAIMS: Step = step!("lease/0001_claims");
 
 /// Building the lease index over a large backlog takes a while; a lock that is not granted is given up much sooner.
 const STEP_WITHIN: Duration = Duration::from_mins(10);
+/// Events of one INSERT: enough that round trips don't count, and a message to the server stays bounded.
+const EVENTS_AT_ONCE: usize = 1_000;
 /// A look at a database that is there takes milliseconds.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
 /// Databases migrated at the same time.
@@ -150,6 +153,26 @@ pub async fn enqueue(conn: &mut PgConnection, event: &Event) -> Result<(), Enque
     let json = event.to_json();
     event.check(&json)?;
     sqlx::query(query!("outbox/enqueue")).bind(event.id).bind(json).execute(conn).await?;
+    Ok(())
+}
+
+/// [`enqueue`] for many events, 1,000 a statement.
+///
+/// # Errors
+/// As [`enqueue`]; an event that is refused is found before anything is sent. In the transaction all are inserted or
+/// none, once the caller rolls back.
+pub async fn enqueue_all(conn: &mut PgConnection, events: &[Event]) -> Result<(), EnqueueError> {
+    let mut rows = Vec::with_capacity(events.len());
+    for event in events {
+        let json = event.to_json();
+        event.check(&json)?;
+        rows.push((event.id, json));
+    }
+    for some in rows.chunks(EVENTS_AT_ONCE) {
+        let (ids, envelopes): (Vec<Uuid>, Vec<&str>) =
+            some.iter().map(|(id, json)| (*id, json.as_str())).unzip();
+        sqlx::query(query!("outbox/enqueue_all")).bind(ids).bind(envelopes).execute(&mut *conn).await?;
+    }
     Ok(())
 }
 

@@ -1,11 +1,12 @@
-//! One publish and its confirm.
+//! One publish and its confirm. Public is only what makes a message of an event, for those who publish without an
+//! outbox.
 
 use std::time::Duration;
 
 use lapin::{
-    Channel, Confirmation, PublisherConfirm,
+    BasicProperties, Channel, Confirmation, PublisherConfirm,
     options::BasicPublishOptions,
-    types::{ReplyCode, ShortString},
+    types::{AMQPValue, FieldTable, LongString, ReplyCode, ShortString},
 };
 use serde_json::value::RawValue;
 use sqlx::{Row as _, postgres::PgRow, types::Json};
@@ -13,12 +14,37 @@ use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use crate::{
-    ErrorClass,
+    ErrorClass, Event, PUBLISH_ID_HEADER,
     envelope::{EnvelopeError, Message},
 };
 
 /// What a stored `last_error` may take. Enough for a broker's sentence, and the row is rewritten with it.
 const REASON_BYTES: usize = 500;
+
+/// The message's properties: id, type, timestamp (none before 1970), content type, persistence, the event's headers and
+/// an [`x-publish-id`](PUBLISH_ID_HEADER) that is new on each call. Headers whose names AMQP can't carry, which
+/// [`enqueue`](crate::enqueue) refuses, are left out.
+#[must_use]
+pub fn properties(event: &Event) -> BasicProperties {
+    const PERSISTENT: u8 = 2;
+    let mut headers = FieldTable::default();
+    let own = event.headers.iter().map(|(name, value)| (name.as_str(), value.clone()));
+    for (name, value) in own.chain([(PUBLISH_ID_HEADER, Uuid::new_v4().to_string())]) {
+        if let Ok(name) = ShortString::try_new(name) {
+            headers.insert(name, AMQPValue::LongString(LongString::from(value)));
+        }
+    }
+    let properties = BasicProperties::default()
+        .with_message_id(event.id.to_string().into())
+        .with_type(event.event_type.as_str().into())
+        .with_content_type("application/json".into())
+        .with_delivery_mode(PERSISTENT)
+        .with_headers(headers);
+    match u64::try_from(event.occurred_at.as_second()) {
+        Ok(seconds) => properties.with_timestamp(seconds),
+        Err(_) => properties,
+    }
+}
 
 /// A row that was claimed or locked.
 pub(crate) struct Claimed {
