@@ -85,6 +85,12 @@ impl Plan {
         let key_shares = zipf(load.keys, load.key_skew).into();
         Self { tag: id::tag(seed, &cell.label, round), load, services, seed, key_shares }
     }
+    /// A plan of services that were made by hand, for histories that no run wrote.
+    #[must_use]
+    pub fn by_hand(load: Load, services: Vec<ServicePlan>, tag: u64) -> Self {
+        let key_shares = zipf(load.keys, load.key_skew).into();
+        Self { load, services, tag, seed: 0, key_shares }
+    }
     /// Events of each write.
     #[must_use]
     pub fn events_per_write(&self) -> u16 {
