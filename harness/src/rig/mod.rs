@@ -1,5 +1,7 @@
 //! The world a run happens in: a PostgreSQL and a RabbitMQ that nothing outlives.
 
+pub mod delay_line;
+
 use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
