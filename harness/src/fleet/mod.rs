@@ -105,6 +105,8 @@ impl Fleet {
         let clock = ground.work.clock;
         let started_ns = clock.now_ns();
         let stop = CancellationToken::new();
+        // Held from here on: where a later drainer cannot start, the earlier ones stop.
+        let stop_all = stop.clone().drop_guard();
         let members = match (ground.cell.design, commits) {
             (CellDesign::None, _) | (CellDesign::Raw, None) => return Ok(None),
             (CellDesign::Raw, Some(commits)) => {
@@ -115,7 +117,7 @@ impl Fleet {
             (CellDesign::Lease, _) => drainers(ground, Design::Lease, &report, &stop)?,
         };
         let stop_within = ground.cell.settings.drainer.stop_within;
-        Ok(Some(Self { members, reports, stop: stop.drop_guard(), stop_within, started_ns, clock }))
+        Ok(Some(Self { members, reports, stop: stop_all, stop_within, started_ns, clock }))
     }
 
     /// Stops every drainer cleanly, and by force where that takes longer than allowed.

@@ -1,5 +1,8 @@
 //! What is asked: a validated scenario, and nothing that could be wrong afterwards.
 
+mod defaults;
+pub(crate) mod nearest;
+
 use std::{num::NonZeroU32, time::Duration};
 
 use serde::{Deserialize, Serialize};
@@ -121,7 +124,7 @@ pub enum WriteKind {
 }
 
 /// What is written.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Load {
     /// Databases, each with its own pool, exchange and queue. 1 to 4096.
     pub services: u16,

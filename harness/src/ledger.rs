@@ -1,1 +1,0 @@
-//! The accounting: what became of every event.

@@ -1,1 +1,0 @@
-//! One experiment as one JSON object: everything a report needs.

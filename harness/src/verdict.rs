@@ -1,1 +1,0 @@
-//! From numbers to a verdict. Pure.

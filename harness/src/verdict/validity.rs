@@ -1,0 +1,67 @@
+//! What makes a cell's numbers mean nothing.
+
+use std::time::Duration;
+
+use super::{MeasuredCell, ReasonKind, named};
+use crate::{measure::number, scenario::Scenario};
+
+/// Checks a cell against the limits of its own settings. Of an interrupted cell only the accounting is checked.
+pub(super) fn check(scenario: &Scenario, cell: &MeasuredCell, add: &mut impl FnMut(ReasonKind, String)) {
+    let facts = &cell.measurements.facts;
+    let name = named(cell);
+    for broken in &facts.broken {
+        add(ReasonKind::Invalid, format!("{name}: the accounting is broken: {broken}"));
+    }
+    if cell.interrupted {
+        return;
+    }
+    if facts.foreign > 0 {
+        add(
+            ReasonKind::Invalid,
+            format!("{name}: {} foreign messages arrived: somebody else publishes to its exchange", facts.foreign),
+        );
+    }
+    if facts.drainer_seen == Some(false) {
+        add(
+            ReasonKind::Invalid,
+            format!("{name}: the sampler is blind: it never saw a session of the drainer, so its zeros mean nothing"),
+        );
+    }
+    let Some(settings) = scenario.cells.iter().find(|known| known.label == cell.label).map(|cell| &cell.settings)
+    else {
+        add(ReasonKind::Invalid, format!("{name} is no cell of the scenario"));
+        return;
+    };
+    let late = ms(settings.validity.lag_p99);
+    if let Some(lag) = facts.lag_p99_ms.filter(|lag| *lag > late) {
+        let text = format!(
+            "{name}: the generator was late: lag p99 is {} ms, validity.lag_p99 is {} ms; what it measured is its own \
+             delay",
+            number(lag),
+            number(late)
+        );
+        add(ReasonKind::Invalid, text);
+    }
+    let behind = ms(settings.validity.sink_behind);
+    if facts.sink_behind_ms > behind {
+        let text = format!(
+            "{name}: the sink was behind: a marker took {} ms through a queue, validity.sink_behind is {} ms",
+            number(facts.sink_behind_ms),
+            number(behind)
+        );
+        add(ReasonKind::Invalid, text);
+    }
+    if facts.sampler_missed > settings.sampler.max_missed {
+        let why = facts.sampler_error.as_ref().map_or(String::new(), |error| format!("; its last error: {error}"));
+        let text = format!(
+            "{name}: the sampler missed {} % of its ticks, sampler.max_missed is {} %{why}",
+            number(facts.sampler_missed * 100.0),
+            number(settings.sampler.max_missed * 100.0)
+        );
+        add(ReasonKind::Invalid, text);
+    }
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
