@@ -118,3 +118,29 @@ fn expectations(text: &mut String, title: &str, expectations: &[Expectation], ju
 fn minutes(seconds: f64) -> String {
     if seconds < 120.0 { format!("{seconds:.0} s") } else { format!("{:.1} min", seconds / 60.0) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{self, Overrides};
+
+    #[test]
+    fn the_plan_of_the_workspace() {
+        let (name, text) = scenario::find("workspace").expect("shipped");
+        let scenario = scenario::load(&name, &text, &Overrides::default()).expect("valid");
+        let plan = describe(&scenario);
+        let plan: Vec<&str> = plan.lines().map(str::trim_end).collect();
+        insta::assert_snapshot!(plan.join("\n"), @"");
+    }
+
+    #[test]
+    fn limits_say_of_what_they_are() {
+        let text = "name = \"growth\"\nload.backlog = 100\n\
+            [[cell]]\nlabel = \"1k\"\ndesign = \"lease\"\n[[cell]]\nlabel = \"1m\"\ndesign = \"lease\"\nload.events_per_write = 3\n\
+            [[criterion]]\nmetric = \"claim.p99\"\nat_most = 1.5\ntimes = \"1k\"\ncell = \"1m\"\n";
+        let scenario = scenario::load("growth.toml", text, &Overrides::default()).expect("valid");
+        let plan = describe(&scenario);
+        let plan: Vec<&str> = plan.lines().map(str::trim_end).collect();
+        insta::assert_snapshot!(plan.join("\n"), @"");
+    }
+}

@@ -148,6 +148,7 @@ pub(crate) fn duration_text(duration: Duration) -> String {
     let micros = duration.as_micros();
     match micros {
         0 => String::from("0ms"),
+        _ if micros % 3_600_000_000 == 0 => format!("{}h", micros / 3_600_000_000),
         _ if micros % 60_000_000 == 0 => format!("{}m", micros / 60_000_000),
         _ if micros % 1_000_000 == 0 => format!("{}s", micros / 1_000_000),
         _ if micros % 1_000 == 0 => format!("{}ms", micros / 1_000),
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn durations_are_written_as_scenarios_write_them() {
-        for text in ["67ms", "5s", "2m", "150us", "0ms"] {
+        for text in ["67ms", "5s", "2m", "24h", "150us", "0ms"] {
             let duration =
                 key_of(&of(text)).duration(Duration::ZERO..=LONGEST).expect("valid").expect("given");
             assert_eq!(duration_text(duration), text);
