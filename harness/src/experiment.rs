@@ -233,7 +233,7 @@ async fn one(
     let world = rig.world(seat.cell, seat.place, seat.round).await?;
     let live = Arc::new(Live::default());
     let line = progress.cell(&seat.label, seat.cell, &live);
-    let setting = Setting { cell: seat.cell, rig, world: &world, stop, live: &live };
+    let setting = Setting { cell: seat.cell, rig, world: &world, stop, exe: &request.rig.exe, live: &live };
     let history = run::run(setting, plan, request.scenario.seed).await;
     drop(line);
     let removed = world.remove().await;

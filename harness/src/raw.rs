@@ -138,11 +138,12 @@ impl Publisher {
     ) -> Result<impl Confirm + use<>, Box<dyn std::error::Error + Send + Sync>> {
         let event = load::build(&self.work, service, at)?;
         let exchange = self.exchanges[usize::from(service)].as_str();
+        let body = event.to_json();
         let publish = self.channel.basic_publish(
             exchange.into(),
             event.event_type.as_str().into(),
             BasicPublishOptions::default(),
-            event.to_json().as_bytes(),
+            body.as_bytes(),
             drainer::publish::properties(&event),
         );
         Ok(within("publish", publish).await?)

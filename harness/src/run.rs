@@ -1,6 +1,7 @@
 //! One cell, from an empty world to its history. The only place that knows the order.
 
 use std::{
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -80,6 +81,8 @@ pub struct Setting<'a> {
     pub world: &'a World,
     /// Ends it early.
     pub stop: &'a CancellationToken,
+    /// Our own program, which drainer processes are.
+    pub exe: &'a Path,
     /// For people.
     pub live: &'a Arc<Live>,
 }
@@ -115,7 +118,7 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
     let (committed, commits) = mpsc::unbounded_channel();
     let raw = cell.design == CellDesign::Raw;
     let work = work(clock, raw.then_some(committed));
-    let ground = Ground { cell, rig: setting.rig, world, clients: &clients, work: &work };
+    let ground = Ground { cell, rig: setting.rig, world, clients: &clients, work: &work, exe: setting.exe };
     let fleet = Fleet::start(ground, raw.then_some(commits)).await?;
     let scheduled = schedule(&clients, &work, stop).await?;
     drop(work);

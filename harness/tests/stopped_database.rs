@@ -43,7 +43,7 @@ async fn a_database_that_stops_for_two_seconds_makes_two_seconds_of_slow_writes(
     let world = rig.world(cell, 0, 1).await.expect("there is a world");
     let stop = CancellationToken::new();
     let live = Arc::new(Live::default());
-    let setting = Setting { cell, rig: &rig, world: &world, stop: &stop, live: &live };
+    let setting = Setting { cell, rig: &rig, world: &world, stop: &stop, exe: &request.exe, live: &live };
     let plan = Plan::new(scenario.seed, cell, 1);
     let running = run::run(setting, plan, scenario.seed);
     let database = world.services[0].database_name.clone();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::{
     exit::Exit,
-    rig::{RigChoice, RigRequest},
+    rig::{RigChoice, RigError, RigRequest},
     scenario::{self, Overrides, Scenario, ScenarioError},
 };
 
@@ -64,4 +64,14 @@ pub struct RigArgs {
     /// Folder of PostgreSQL's server binaries, for the local rig
     #[arg(long, value_name = "DIR")]
     pg_bin: Option<PathBuf>,
+}
+
+impl RigArgs {
+    /// The rig that is asked for, with what the environment says of it.
+    ///
+    /// # Errors
+    /// When the environment contradicts itself, or our own program cannot be found.
+    pub fn request(&self) -> Result<RigRequest, RigError> {
+        RigRequest::from_env(self.rig, self.pg_bin.clone())
+    }
 }
