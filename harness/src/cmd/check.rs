@@ -59,7 +59,18 @@ pub fn describe(scenario: &Scenario) -> String {
 fn cells(scenario: &Scenario) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["  cell", "role", "design", "services", "load", "writes", "events", "backlog", "cases", "connections"]);
+    table.set_header([
+        "  cell",
+        "role",
+        "design",
+        "services",
+        "load",
+        "writes",
+        "events",
+        "backlog",
+        "cases",
+        "connections",
+    ]);
     for cell in &scenario.cells {
         let load = &cell.settings.load;
         let Counts { backlog, scheduled, .. } = plan::counts(scenario.seed, load);

@@ -85,7 +85,8 @@ fn wrong_override(overrides: &Overrides) -> String {
 #[test]
 fn every_shipped_scenario_loads_under_its_name() {
     for (name, text) in SHIPPED {
-        let scenario = load(name, text, &Overrides::default()).unwrap_or_else(|error| panic!("{}", rendered(&error)));
+        let scenario =
+            load(name, text, &Overrides::default()).unwrap_or_else(|error| panic!("{}", rendered(&error)));
         assert_eq!(scenario.name, name);
         assert!(!scenario.about.is_empty(), "{name}");
         assert_eq!(scenario.text, text);
@@ -177,7 +178,8 @@ fn the_readmes_defaults_are_the_defaults() {
 
 #[test]
 fn a_cell_overrides_any_key_and_only_for_itself() {
-    let text = VALID.replace("design = \"lease\"\n", "design = \"lease\"\ndrainer.batch_size = 1000\nload.keys = 5\n");
+    let text = VALID
+        .replace("design = \"lease\"\n", "design = \"lease\"\ndrainer.batch_size = 1000\nload.keys = 5\n");
     let scenario = load("mine.toml", &text, &Overrides::default()).expect("valid");
     let of = |label| &scenario.cell(label).expect("a cell").settings;
     assert_eq!((of("new").drainer.batch_size.get(), of("new").load.keys), (1000, 5));
@@ -190,8 +192,12 @@ fn a_cell_overrides_any_key_and_only_for_itself() {
 
 #[test]
 fn overrides_are_read_as_toml_or_as_words_and_recorded() {
-    let mut overrides =
-        set(&[("load.rate", "12.5"), ("load.duration", "20s"), ("drainer.placement", "process"), ("load.rate", "20")]);
+    let mut overrides = set(&[
+        ("load.rate", "12.5"),
+        ("load.duration", "20s"),
+        ("drainer.placement", "process"),
+        ("load.rate", "20"),
+    ]);
     overrides.seed = Some(9);
     overrides.rounds = Some(3);
     let scenario = valid(&overrides);
@@ -218,7 +224,8 @@ fn overrides_are_read_as_toml_or_as_words_and_recorded() {
 #[test]
 fn designs_replace_the_cells_and_the_control_stays() {
     let cells = |overrides: &Overrides| -> Vec<(String, Option<Role>, &str)> {
-        let scenario = load("mine.toml", VALID, overrides).unwrap_or_else(|error| panic!("{}", rendered(&error)));
+        let scenario =
+            load("mine.toml", VALID, overrides).unwrap_or_else(|error| panic!("{}", rendered(&error)));
         scenario.cells.into_iter().map(|cell| (cell.label, cell.role, cell.design.name())).collect()
     };
     let control = || ("control".to_owned(), Some(Role::Control), "none");
@@ -234,7 +241,11 @@ fn designs_replace_the_cells_and_the_control_stays() {
     );
     assert_eq!(
         cells(&designs(&["lease", "lease"])),
-        [control(), cell("lease", Some(Role::Baseline), "lease"), cell("lease-2", Some(Role::Candidate), "lease")]
+        [
+            control(),
+            cell("lease", Some(Role::Baseline), "lease"),
+            cell("lease-2", Some(Role::Candidate), "lease")
+        ]
     );
     assert_eq!(cells(&designs(&["raw"])), [control(), cell("raw", Some(Role::Candidate), "raw")]);
     assert_eq!(cells(&designs(&["none"])), [control(), cell("none", None, "none")]);
