@@ -34,12 +34,7 @@ async fn main() -> Result<(), Failure> {
     measured
 }
 
-async fn measure(
-    bench: &Bench,
-    admin: &PgConnectOptions,
-    database: &str,
-    pairs: u32,
-) -> Result<(), Failure> {
+async fn measure(bench: &Bench, admin: &PgConnectOptions, database: &str, pairs: u32) -> Result<(), Failure> {
     bench.pgbench(&["-i", "-q", "-s", "10"])?;
     let mut differences = Vec::new();
     for pair in 0..pairs {
@@ -92,7 +87,8 @@ impl Bench {
 
     fn rate(&self) -> Result<f64, Failure> {
         let report = self.pgbench(&["-n", "-c", CLIENTS, "-j", "2", "-T", &self.seconds.to_string()])?;
-        let line = report.lines().find_map(|line| line.strip_prefix("tps = ")).ok_or("pgbench printed no rate")?;
+        let line =
+            report.lines().find_map(|line| line.strip_prefix("tps = ")).ok_or("pgbench printed no rate")?;
         Ok(line.split(' ').next().unwrap_or_default().parse()?)
     }
 
@@ -103,7 +99,11 @@ impl Bench {
         let rate = self.rate();
         let log = sampler.stop().await;
         let cpu = log.own_cpu_seconds + log.backend_cpu_seconds.unwrap_or(f64::NAN);
-        println!("         sampler: {:.2} % of a core, {} ticks missed", cpu / log.wall_seconds * 100.0, log.missed);
+        println!(
+            "         sampler: {:.2} % of a core, {} ticks missed",
+            cpu / log.wall_seconds * 100.0,
+            log.missed
+        );
         rate
     }
 }
@@ -111,8 +111,8 @@ impl Bench {
 /// Two-sided 95 % quantile of Student's t.
 fn t95(freedom: usize) -> f64 {
     const TABLE: [f64; 20] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-        2.120, 2.110, 2.101, 2.093, 2.086,
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+        2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
     ];
     freedom.checked_sub(1).and_then(|place| TABLE.get(place)).copied().unwrap_or(1.96)
 }

@@ -72,7 +72,7 @@ impl Progress {
     pub fn cell(&self, place: &str, cell: &Cell, live: &Arc<Live>) -> CellProgress {
         let load = &cell.settings.load;
         let planned = (load.warm_up + load.duration).as_secs();
-        let design = crate::scenario::design_name(cell.design);
+        let design = cell.design.name();
         self.say(format!("{place} {} ({design}): {planned} s of load", cell.label));
         let (bar, live, label) = (self.bar.clone(), Arc::clone(live), format!("{place} {} ({design})", cell.label));
         let started = Instant::now();

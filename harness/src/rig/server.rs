@@ -133,7 +133,7 @@ impl Server {
         log: PathBuf,
         more: Vec<PathBuf>,
     ) -> Result<Self, RigError> {
-        let started = || {
+        let mut started = || {
             let output = File::create(&log)?;
             command.stdout(output.try_clone()?).stderr(output).spawn()
         };

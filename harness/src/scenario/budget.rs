@@ -7,15 +7,6 @@ const OURS: u32 = 1 + 3;
 /// CREATE DATABASE took 0.1 s and DROP DATABASE 0.2 s where this was built.
 const DATABASE_SECONDS: f64 = 0.3;
 
-/// How long an experiment takes, in seconds beyond the rig's start.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PlannedSeconds {
-    /// When every drainer keeps up.
-    pub at_least: f64,
-    /// When every cell uses its drain deadline and a drainer all of its time to stop.
-    pub at_most: f64,
-}
-
 impl Cell {
     /// Database connections that are open at once in this cell: each service's pool and one that inspects its
     /// outbox, the pools of drainer processes, the sampler's and ours.
@@ -30,9 +21,10 @@ impl Cell {
         let each = self.settings.service.pool.get().saturating_add(own).saturating_add(1);
         services.saturating_mul(each).saturating_add(OURS)
     }
-    /// One round of it, in seconds.
+    /// Seconds that one round of it takes, at least and at most: when its drainers keep up, and when they use their
+    /// drain deadline and all of their time to stop.
     #[must_use]
-    pub fn planned_seconds(&self) -> PlannedSeconds {
+    pub fn planned_seconds(&self) -> (f64, f64) {
         let load = &self.settings.load;
         let window = if load.rate.is_some() { (load.warm_up + load.duration).as_secs_f64() } else { 0.0 };
         let at_least = window + f64::from(load.services) * DATABASE_SECONDS;
@@ -44,7 +36,7 @@ impl Cell {
                 late + load.drain_deadline + self.settings.drainer.stop_within
             }
         };
-        PlannedSeconds { at_least, at_most: at_least + after.as_secs_f64() }
+        (at_least, at_least + after.as_secs_f64())
     }
 }
 
@@ -54,14 +46,11 @@ impl Scenario {
     pub fn connections_needed(&self) -> u32 {
         self.cells.iter().map(Cell::connections_needed).max().unwrap_or(0)
     }
-    /// All cells in all rounds, one after the other.
+    /// Seconds that all cells in all rounds take beyond the rig's start, at least and at most.
     #[must_use]
-    pub fn planned_seconds(&self) -> PlannedSeconds {
+    pub fn planned_seconds(&self) -> (f64, f64) {
         let rounds = f64::from(self.rounds.get());
         let cells = self.cells.iter().map(Cell::planned_seconds);
-        cells.fold(PlannedSeconds { at_least: 0.0, at_most: 0.0 }, |sum, cell| PlannedSeconds {
-            at_least: sum.at_least + rounds * cell.at_least,
-            at_most: sum.at_most + rounds * cell.at_most,
-        })
+        cells.fold((0.0, 0.0), |sum, cell| (sum.0 + rounds * cell.0, sum.1 + rounds * cell.1))
     }
 }

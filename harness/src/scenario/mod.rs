@@ -24,7 +24,6 @@ use std::{num::NonZeroU32, time::Duration};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    budget::PlannedSeconds,
     error::{Invalid, ScenarioError},
     load::load,
     shipped::{SHIPPED, find},
@@ -395,33 +394,6 @@ impl Scenario {
     #[must_use]
     pub fn cell(&self, label: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.label == label)
-    }
-    /// One cell alone: the first of `design`, or else the candidate with another design; without a `design` the
-    /// candidate, or else the last cell. A drainer is judged by the criteria that speak of no other cell; symptoms
-    /// need a baseline and are left out.
-    #[must_use]
-    pub fn one_cell(mut self, design: Option<CellDesign>) -> Self {
-        let place = |wanted: &dyn Fn(&Cell) -> bool| self.cells.iter().position(wanted);
-        let by_design = design.and_then(|design| place(&|cell| cell.design == design));
-        let found = by_design.or_else(|| place(&|cell| cell.role == Some(Role::Candidate)));
-        let mut cell = self.cells.swap_remove(found.unwrap_or(self.cells.len() - 1));
-        let label_before = cell.label.clone();
-        if let Some(design) = design.filter(|design| cell.design != *design) {
-            cell.design = design;
-            design.name().clone_into(&mut cell.label);
-        }
-        let drains = cell.design.drainer().is_some();
-        cell.role = if drains { Some(Role::Candidate) } else { None };
-        self.symptoms = Vec::new();
-        self.criteria.retain(|criterion| {
-            let about_it = criterion.cell.as_ref().is_none_or(|label| *label == label_before);
-            drains && about_it && criterion.limit.times.is_none()
-        });
-        for criterion in &mut self.criteria {
-            criterion.cell = None;
-        }
-        self.cells = vec![cell];
-        self
     }
 }
 

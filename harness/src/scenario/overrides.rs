@@ -10,7 +10,7 @@ use super::{
     error::Fault,
     keys, resolve,
     value::{Given, Key},
-    wire::{CellWire, ScenarioWire},
+    wire::{CellWire, ExpectationWire, ScenarioWire},
 };
 
 /// The text with its overrides, and what the file and they say together. Faults point into that text.
@@ -121,10 +121,23 @@ fn replace_cells(wire: &mut ScenarioWire, designs: &[String], span: &Range<usize
         let wire = CellWire::new(at(&label), role.and_then(at), given);
         cells.push(Spanned::new(span.clone(), wire));
     }
-    if designs.len() == 1 {
-        // There is no baseline to look for them in, and that is what was asked for.
-        wire.symptom.retain(|symptom| symptom.get_ref().cell().given.is_some());
+    if let [only] = designs {
+        leave_out_comparisons(wire, &taken, only == "none");
     }
     wire.cell = cells;
     Ok(())
+}
+
+/// With one design there is no baseline to look for symptoms in, and nothing to compare with; that is what was asked
+/// for. Without a drainer there is no candidate either.
+fn leave_out_comparisons(wire: &mut ScenarioWire, labels: &BTreeMap<String, u32>, undrained: bool) {
+    let is_there = |key: Key<'_>| {
+        key.given.is_none_or(|given| given.get_ref().as_str().is_none_or(|label| labels.contains_key(label)))
+    };
+    let stays = |wire: &Spanned<ExpectationWire>| {
+        let wire = wire.get_ref();
+        is_there(wire.cell()) && is_there(wire.times())
+    };
+    wire.symptom.retain(|wire| stays(wire) && wire.get_ref().cell().given.is_some());
+    wire.criterion.retain(|wire| stays(wire) && (!undrained || wire.get_ref().cell().given.is_some()));
 }

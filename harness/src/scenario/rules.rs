@@ -160,12 +160,13 @@ fn paired(control: &Made, cells: &[Made]) -> Result<(), Fault> {
     let (own, settings) = (&control.own, &control.cell.settings);
     for other in cells.iter().map(|made| &made.cell).filter(|other| other.label != control.cell.label) {
         let unpairing = [
-            ("load", own.load.given().next(), settings.load == other.settings.load),
-            ("service", own.service.given().next(), settings.service == other.settings.service),
-            ("database", own.database.given().next(), settings.database == other.settings.database),
+            ("load", settings.load == other.settings.load),
+            ("service", settings.service == other.settings.service),
+            ("database", settings.database == other.settings.database),
         ];
-        for (table, key, same) in unpairing {
-            if let Some(key) = key.filter(|_| !same) {
+        for (table, same) in unpairing {
+            let of_table = |key: &Key<'_>| key.path.split('.').next() == Some(table);
+            if let Some(key) = own.given().find(|key| !same && of_table(key)) {
                 return Err(key.fault(
                     format_args!(
                         "would unpair the control `{}` from cell `{}`, whose `[{table}]` is another",

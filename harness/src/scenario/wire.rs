@@ -87,6 +87,10 @@ macro_rules! sections {
             pub(super) fn over(self, base: Self) -> Self {
                 Self { $($section: self.$section.over(base.$section)),* }
             }
+            /// The keys that are given, of all tables.
+            pub(super) fn given(&self) -> impl Iterator<Item = Key<'_>> {
+                std::iter::empty()$(.chain(self.$section.given()))*
+            }
         }
 
         /// The whole file.
