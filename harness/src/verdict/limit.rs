@@ -93,7 +93,7 @@ impl Judged {
 
 /// A comparison as a sign.
 #[must_use]
-pub const fn symbol(op: Op) -> &'static str {
+const fn symbol(op: Op) -> &'static str {
     match op {
         Op::Below => "<",
         Op::AtMost => "≤",
