@@ -1,15 +1,21 @@
 //! The instrument: brings up real servers, puts a drainer under load, watches, audits and judges.
 
+pub mod clock;
 pub mod cmd;
 pub mod database;
 pub mod exit;
+pub mod experiment;
 pub mod fleet;
 pub mod history;
+pub mod interrupt;
 pub mod ledger;
+pub mod live;
 pub mod load;
 pub mod measure;
 pub mod metric;
 pub mod plan;
+pub mod progress;
+pub mod raw;
 pub mod record;
 pub mod report;
 pub mod rig;

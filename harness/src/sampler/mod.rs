@@ -1,6 +1,30 @@
 //! Watches the database from outside: one connection, one autocommit statement a tick.
 
+//!
+//! Every file here does one thing: [`pace`] says when a tick is due, [`probe`] asks the server, [`activity`] reads its
+//! rows, [`attribution`] tells drainer from foreground, [`recorder`] keeps what was seen, [`cost`] says what watching
+//! cost, and `thread` knows the order. `drainbench watch` stands on the first three.
+
+use std::{collections::HashMap, time::Instant};
+
 use serde::{Deserialize, Serialize};
+use sqlx::postgres::PgConnectOptions;
+use tokio_util::sync::CancellationToken;
+
+use crate::scenario::SamplerSettings;
+
+pub(crate) mod activity;
+mod attribution;
+mod cost;
+mod intern;
+pub(crate) mod pace;
+pub(crate) mod probe;
+mod recorder;
+mod thread;
+pub(crate) mod wait_event;
+
+/// `application_name` of the sampler's session.
+pub const APPLICATION_NAME: &str = "drainbench-sampler";
 
 /// Everything the sampler saw in one cell.
 #[derive(Debug, Clone, Default)]
@@ -11,7 +35,8 @@ pub struct SampleLog {
     pub ticks_ns: Vec<u64>,
     /// Ticks that were due and not made.
     pub missed: u64,
-    /// Longest gap between two ticks: an episode longer than this was certainly seen.
+    /// Longest gap between two ticks, from the sending of one to the return of the next, the start and the end of
+    /// sampling included: an episode longer than this was certainly seen.
     pub longest_gap_ns: u64,
     /// Rows, in the order of their ticks. Sessions of the cell's databases only; an `idle` session only when its
     /// last statement was a drainer's.
@@ -41,7 +66,7 @@ pub enum Who {
 }
 
 /// State of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// Runs a statement.
@@ -78,3 +103,99 @@ pub struct Sample {
     /// How long it has been in this state, microseconds.
     pub state_age_us: u64,
 }
+
+/// Why there is no sampler.
+#[derive(Debug, thiserror::Error)]
+pub enum SamplerError {
+    /// No thread or no runtime for it.
+    #[error("cannot start the sampler's thread: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The server does not answer, or not in time.
+    #[error("the sampler cannot read from the database: {0}")]
+    Database(String),
+    /// A database is not there.
+    #[error("there is no database `{0}` to sample on this server")]
+    NoDatabase(String),
+    /// What sessions do would be hidden.
+    #[error(
+        "role `{role}` may not see what sessions of database `{database}` do: its owner is another role and `{role}` \
+         is no member of pg_monitor. GRANT pg_monitor TO \"{role}\""
+    )]
+    Privilege {
+        /// Who we are.
+        role: String,
+        /// Which database, the first of them.
+        database: String,
+    },
+}
+
+/// A sampler at work, on a thread and a connection of its own, so that neither the load nor its pools can delay it.
+/// [`stop`](Self::stop) is the normal end, `Drop` the net.
+#[derive(Debug)]
+pub struct Sampler {
+    rate: u32,
+    stop: CancellationToken,
+    thread: Option<std::thread::JoinHandle<()>>,
+    log: Option<tokio::sync::oneshot::Receiver<SampleLog>>,
+}
+
+impl Sampler {
+    /// Connects to the maintenance database (`options`), checks that it may look, and samples sessions of `databases`
+    /// (one for each service, in the order of the plan; where several are equal the first counts) until it is stopped.
+    /// `origin` is the instant that [`SampleLog::ticks_ns`] counts from; ticks before it carry 0.
+    ///
+    /// # Errors
+    /// When it cannot connect, a database is missing, or sessions would be hidden. Nothing is left running.
+    pub async fn start(
+        options: PgConnectOptions,
+        databases: Vec<String>,
+        settings: &SamplerSettings,
+        origin: Instant,
+    ) -> Result<Self, SamplerError> {
+        let rate = settings.rate.get();
+        let stop = CancellationToken::new();
+        let (ready, is_ready) = tokio::sync::oneshot::channel();
+        let (log, logged) = tokio::sync::oneshot::channel();
+        let order = thread::Order { options, databases, rate, origin, stop: stop.clone() };
+        let thread = std::thread::Builder::new()
+            .name(APPLICATION_NAME.to_owned())
+            .spawn(move || thread::main(order, ready, log))?;
+        let sampler = Self { rate, stop, thread: Some(thread), log: Some(logged) };
+        match is_ready.await {
+            Ok(Ok(())) => Ok(sampler),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(SamplerError::Database(GONE.to_owned())),
+        }
+    }
+
+    /// Ends sampling and returns what was seen, also while the server does not answer.
+    pub async fn stop(mut self) -> SampleLog {
+        self.stop.cancel();
+        let log = match self.log.take() {
+            Some(log) => log.await.ok(),
+            None => None,
+        };
+        // A log without a tick is a blind sampler: the cell is INVALID, and this says why.
+        log.unwrap_or_else(|| SampleLog {
+            rate: self.rate,
+            last_error: Some(GONE.to_owned()),
+            ..SampleLog::default()
+        })
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            // It gives up whatever it waits for at once. A panic of its was printed, and the log is missing.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread ended without a word: it panicked.
+const GONE: &str = "the sampler's thread is gone";
+
+/// Place in the plan of each database, by oid.
+type Services = HashMap<u32, u16>;

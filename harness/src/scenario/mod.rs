@@ -1,12 +1,33 @@
 //! What is asked: a validated scenario, and nothing that could be wrong afterwards.
 
+//!
+//! [`find`] a text, [`load`] it. The file's own shape is `wire`, what each of its tables means `resolve`, and how
+//! tables and cells relate `rules`; `overrides` is what the command line changes before any of them looks.
+
+mod budget;
 mod defaults;
+mod error;
+mod keys;
+mod load;
 pub(crate) mod nearest;
+mod overrides;
+mod resolve;
+mod rules;
+mod shipped;
+#[cfg(test)]
+mod tests;
+mod value;
+mod wire;
 
 use std::{num::NonZeroU32, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::{
+    error::{Invalid, ScenarioError},
+    load::load,
+    shipped::{SHIPPED, find},
+};
 use crate::metric::Metric;
 
 /// A whole question: cells to run on one rig and what is expected of them.
@@ -72,6 +93,42 @@ pub enum CellDesign {
     Lease,
 }
 
+impl CellDesign {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::None, Self::Raw, Self::SingleTx, Self::Lease];
+    /// As scenarios write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Raw => "raw",
+            Self::SingleTx => "single-tx",
+            Self::Lease => "lease",
+        }
+    }
+    /// The drainer crate's design, or `None` for a yardstick.
+    #[must_use]
+    pub const fn drainer(self) -> Option<drainer::Design> {
+        match self {
+            Self::None | Self::Raw => None,
+            Self::SingleTx => Some(drainer::Design::SingleTx),
+            Self::Lease => Some(drainer::Design::Lease),
+        }
+    }
+}
+
+impl Role {
+    /// As scenarios write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Control => "control",
+            Self::Baseline => "baseline",
+            Self::Candidate => "candidate",
+        }
+    }
+}
+
 /// Every key of a scenario that a cell may override.
 #[derive(Debug, Clone, Serialize)]
 pub struct Settings {
@@ -104,6 +161,7 @@ pub enum Arrivals {
     /// All writes of a period are due at its start.
     Burst {
         /// The period.
+        #[serde(serialize_with = "as_text")]
         every: Duration,
     },
     /// The rate grows linearly from `from` at the start of the warm-up to `rate` at the end of the window.
@@ -145,21 +203,25 @@ pub struct Load {
     /// One statement or a transaction.
     pub write: WriteKind,
     /// Written and audited, not measured.
+    #[serde(serialize_with = "as_text")]
     pub warm_up: Duration,
     /// The measured window.
+    #[serde(serialize_with = "as_text")]
     pub duration: Duration,
     /// From the last write's end; what is unpublished then is waiting.
+    #[serde(serialize_with = "as_text")]
     pub drain_deadline: Duration,
     /// Events committed before the drainers start, all services together.
     pub backlog: u32,
 }
 
 /// A service that writes.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Service {
     /// Connections of each service.
     pub pool: NonZeroU32,
     /// How long a write waits for one of them before it fails.
+    #[serde(serialize_with = "as_text")]
     pub acquire_timeout: Duration,
 }
 
@@ -187,12 +249,16 @@ pub struct DrainerSettings {
     /// Publishes in flight.
     pub pipeline_depth: NonZeroU32,
     /// How long a claim holds.
+    #[serde(serialize_with = "as_text")]
     pub lease_ttl: Duration,
     /// Pause after a tick that found less than a batch.
+    #[serde(serialize_with = "as_text")]
     pub poll_interval: Duration,
     /// Deadline of one confirm.
+    #[serde(serialize_with = "as_text")]
     pub confirm_timeout: Duration,
     /// How long a clean stop may take.
+    #[serde(serialize_with = "as_text")]
     pub stop_within: Duration,
 }
 
@@ -210,6 +276,7 @@ pub enum QueueKind {
 #[derive(Debug, Clone, Serialize)]
 pub struct BrokerSettings {
     /// Delay of bytes from the broker to the drainers; 0: no delay line.
+    #[serde(serialize_with = "as_text")]
     pub latency: Duration,
     /// Kind of the queues.
     pub queue: QueueKind,
@@ -218,9 +285,10 @@ pub struct BrokerSettings {
 }
 
 /// `[database]`: only on rigs of our own.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DatabaseSettings {
     /// `commit_delay`, with `commit_siblings = 0`: a slow disk.
+    #[serde(serialize_with = "as_text")]
     pub commit_delay: Duration,
     /// `full_page_writes`.
     pub full_page_writes: bool,
@@ -239,8 +307,10 @@ pub struct SamplerSettings {
 #[derive(Debug, Clone, Serialize)]
 pub struct Validity {
     /// How late the generator may start its writes, p99.
+    #[serde(serialize_with = "as_text")]
     pub lag_p99: Duration,
     /// How far the sink may fall behind the queues.
+    #[serde(serialize_with = "as_text")]
     pub sink_behind: Duration,
 }
 
@@ -250,8 +320,10 @@ pub struct Suite {
     /// How many of the measured writes; 0: no suite.
     pub cases: u32,
     /// From due to the return of COMMIT.
+    #[serde(serialize_with = "as_text")]
     pub persist_within: Duration,
     /// From due to the last of its events' arrivals.
+    #[serde(serialize_with = "as_text")]
     pub arrive_within: Duration,
 }
 
@@ -302,4 +374,30 @@ pub struct Overrides {
     pub seed: Option<u64>,
     /// `--rounds`.
     pub rounds: Option<u32>,
+}
+
+impl Op {
+    /// As people write it.
+    #[must_use]
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Self::Below => "<",
+            Self::AtMost => "<=",
+            Self::Above => ">",
+            Self::AtLeast => ">=",
+        }
+    }
+}
+
+impl Scenario {
+    /// The cell of that label.
+    #[must_use]
+    pub fn cell(&self, label: &str) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.label == label)
+    }
+}
+
+/// Durations stand in records as in scenarios: `67ms`.
+fn as_text<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&value::duration_text(*duration))
 }

@@ -100,7 +100,7 @@ fn it_passes_when_every_criterion_holds() {
     let first = &verdict.criteria[0];
     assert_eq!((first.cell.as_str(), first.passed, first.standing), ("new", true, Standing::Held));
     assert_eq!(first.rule(), "persist.p99 < 50 ms");
-    let unasked: Vec<_> =
+    let unasked =
         verdict.criteria.iter().filter(|held| held.unasked).map(|held| (held.cell.as_str(), held.metric.as_str()));
     assert_eq!(
         unasked.collect::<Vec<_>>(),

@@ -1,0 +1,82 @@
+# What a newcomer types. `make` alone lists it.
+# One build profile (release) for tests, CI and measuring, so that nothing is compiled twice and what is tested is what
+# measures.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup build verify test check lint deny docs unit bench nightly clean
+
+CARGO ?= cargo
+SCENARIO ?= workspace
+ARGS ?=
+# `DENY=required` makes a missing cargo-deny an error, and asks its advisory database as well (network).
+DENY ?= optional
+SCRIPTS := scripts/setup .ci/run
+BIN := $(or $(CARGO_TARGET_DIR),target)/release/drainbench
+PROFILE := --locked --release
+nextest := $(shell command -v cargo-nextest)
+
+help: ## This list
+	@printf 'make TARGET [ARGS="..."]\n\n'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install what is missing to build and to run a rig; starts no service (scripts/setup --help)
+	@scripts/setup
+
+build: setup ## Build target/release/drainbench
+	$(CARGO) build $(PROFILE) --package harness --bin drainbench
+
+verify: build ## Run a scenario and judge it; SCENARIO=workspace, further flags in ARGS
+	$(BIN) verify $(SCENARIO) $(ARGS)
+
+test: setup check lint deny docs unit ## All checks and all tests, in one rig; flags of the test runner in ARGS
+
+check: ## Formatting, and the scripts
+	$(CARGO) fmt --all --check
+	bash -n $(SCRIPTS)
+	@if command -v shellcheck >/dev/null; then shellcheck $(SCRIPTS); else echo 'shellcheck is not installed: skipped'; fi
+
+lint: ## Clippy; warnings are errors
+	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- --deny warnings
+
+deny: ## Licences, bans and sources of all dependencies, when cargo-deny is installed (DENY=required insists)
+	@if command -v cargo-deny >/dev/null; then \
+		$(CARGO) deny --workspace check bans licenses sources $(if $(filter required,$(DENY)),advisories); \
+	elif [ '$(DENY)' = required ]; then \
+		echo 'cargo-deny is not installed (cargo install --locked cargo-deny)' >&2; exit 1; \
+	else \
+		echo 'cargo-deny is not installed: skipped'; \
+	fi
+
+docs: ## API documentation; warnings are errors
+	RUSTDOCFLAGS='--deny warnings' $(CARGO) doc $(PROFILE) --workspace --no-deps
+
+# The tests build the binary as well, with the features of the tests' own dependencies: the rig runs on that one.
+unit: ## The tests alone
+ifneq ($(nextest),)
+	$(CARGO) nextest run $(PROFILE) --workspace --no-run
+	$(CARGO) test $(PROFILE) --workspace --doc
+	$(BIN) rig -- $(CARGO) nextest run $(PROFILE) --workspace $(ARGS)
+else
+	$(CARGO) test $(PROFILE) --workspace --lib --bins --tests --no-run
+	$(CARGO) test $(PROFILE) --workspace --doc
+	$(BIN) rig -- $(CARGO) test $(PROFILE) --workspace --lib --bins --tests $(ARGS)
+endif
+
+bench: build ## Criterion benches, in a rig; flags of criterion in ARGS
+	$(BIN) rig -- $(CARGO) bench --locked --workspace -- $(ARGS)
+
+# slow-disk and spare-connection are right when they end undecided (5): each shows what the drainer is not to blame for.
+nightly: build ## What takes long: three rounds of workspace, and every other shipped scenario
+	$(BIN) verify smoke $(ARGS)
+	$(BIN) verify workspace --rounds 3 $(ARGS)
+	for scenario in slow-disk spare-connection; do \
+		code=0; $(BIN) verify "$$scenario" $(ARGS) || code=$$?; \
+		if [ "$$code" -ne 5 ]; then echo "$$scenario ended with $$code, expected 5" >&2; exit 1; fi; \
+	done
+
+clean: ## Remove everything that was built, and local reports
+	$(CARGO) clean
+	rm -rf reports/local

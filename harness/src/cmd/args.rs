@@ -1,0 +1,77 @@
+//! Arguments that several verbs share.
+
+use std::path::PathBuf;
+
+use crate::{
+    exit::Exit,
+    rig::{RigChoice, RigError, RigRequest},
+    scenario::{self, Overrides, Scenario, ScenarioError},
+};
+
+/// What the command line changes in a scenario.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ScenarioArgs {
+    /// Change a key, such as load.rate=200 or drainer.placement=process; may be given again
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
+    set: Vec<(String, String)>,
+    /// Replace the cells: the first is the baseline, the last the candidate, the control stays
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub(super) designs: Option<Vec<String>>,
+    /// Change the seed
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// Repeat all cells so many times
+    #[arg(long, value_name = "NUMBER")]
+    rounds: Option<u32>,
+}
+
+impl ScenarioArgs {
+    /// Finds and loads a scenario with these changes.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`], after saying on standard error what is wrong. Nothing was started.
+    pub fn load(&self, name_or_path: &str) -> Result<Scenario, Exit> {
+        self.read(name_or_path).map_err(|error| {
+            eprintln!("{:?}", miette::Report::new(error));
+            Exit::Usage
+        })
+    }
+    fn read(&self, name_or_path: &str) -> Result<Scenario, ScenarioError> {
+        let overrides = Overrides {
+            set: self.set.clone(),
+            designs: self.designs.clone(),
+            seed: self.seed,
+            rounds: self.rounds,
+        };
+        let (name, text) = scenario::find(name_or_path)?;
+        scenario::load(&name, &text, &overrides)
+    }
+}
+
+fn key_and_value(given: &str) -> Result<(String, String), String> {
+    match given.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err(String::from("write it as KEY=VALUE, such as load.rate=200")),
+    }
+}
+
+/// Which rig.
+#[derive(Debug, Clone, clap::Args)]
+pub struct RigArgs {
+    /// Where the servers come from
+    #[arg(long, value_enum, default_value_t)]
+    rig: RigChoice,
+    /// Folder of PostgreSQL's server binaries, for the local rig
+    #[arg(long, value_name = "DIR")]
+    pg_bin: Option<PathBuf>,
+}
+
+impl RigArgs {
+    /// The rig that is asked for, with what the environment says of it.
+    ///
+    /// # Errors
+    /// When the environment contradicts itself, or our own program cannot be found.
+    pub fn request(&self) -> Result<RigRequest, RigError> {
+        RigRequest::from_env(self.rig, self.pg_bin.clone())
+    }
+}

@@ -1,0 +1,14 @@
+-- Commits of the cell's databases since their statistics began, and the client sessions still in them that are not ours.
+--
+-- $1: names of the databases; $2: application_name of our own sessions.
+--
+-- A backend hands in its counters at most once a second and when it exits, and leaves the activity only after that:
+-- with no session left the count is final. Unique index on datname.
+SELECT
+    (SELECT sum(pg_stat_get_db_xact_commit(d.oid)) FROM pg_database AS d WHERE d.datname = ANY ($1))::bigint,
+    (
+        SELECT count(*)
+        FROM pg_stat_get_activity(NULL) AS a
+        JOIN pg_database AS d ON d.oid = a.datid
+        WHERE d.datname = ANY ($1) AND a.application_name IS DISTINCT FROM $2
+    )

@@ -1,0 +1,214 @@
+//! Relations between tables, and between cells.
+
+use std::{collections::BTreeSet, ops::Range, time::Duration};
+
+use super::{
+    Cell, CellDesign, Expectation, Load, Role,
+    error::Fault,
+    resolve,
+    value::{Key, duration_text},
+    wire::{ExpectationWire, Sections},
+};
+use crate::plan;
+
+/// A cell, and what it was made from.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) cell: Cell,
+    /// What the file and the cell say together.
+    pub(super) merged: Sections,
+    /// What the cell says itself.
+    pub(super) own: Sections,
+    /// Where its label stands.
+    pub(super) label: Range<usize>,
+}
+
+/// How long a lease must hold at least: the drainer's own rule, three times what a chunk of confirms may take.
+const LEASE_PER_PUBLISH: Duration = Duration::from_millis(300);
+
+/// One cell on its own.
+pub(super) fn cell(made: &Made) -> Result<(), Fault> {
+    let Made { cell, merged, label, .. } = made;
+    if cell.design == CellDesign::None && matches!(cell.role, Some(Role::Baseline | Role::Candidate)) {
+        let message =
+            format!("cell `{}`: design `none` drains nothing, so there is nothing to judge", cell.label);
+        return Err(Fault::new(label.clone(), message, "write `role = \"control\"`, or leave `role` out"));
+    }
+    lease(cell, merged, label)?;
+    something_to_write(cell, merged, label)
+}
+
+/// The lease must outlast the confirms of a chunk.
+fn lease(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Fault> {
+    let depth = cell.settings.drainer.pipeline_depth;
+    let least = LEASE_PER_PUBLISH * depth.get();
+    if cell.design.drainer().is_none() || cell.settings.drainer.lease_ttl >= least {
+        return Ok(());
+    }
+    let ttl = duration_text(cell.settings.drainer.lease_ttl);
+    let message = format!(
+        "`drainer.lease_ttl = \"{ttl}\"` in cell `{}`: a lease must hold 3 x `drainer.pipeline_depth` x 100 ms, \
+         which is {} for a depth of {depth}",
+        cell.label,
+        duration_text(least)
+    );
+    let most = cell.settings.drainer.lease_ttl.as_millis() / LEASE_PER_PUBLISH.as_millis();
+    let help = if most == 0 {
+        format!("write `lease_ttl = \"{}\"` or more", duration_text(least))
+    } else {
+        format!(
+            "write `lease_ttl = \"{}\"` or more, or `pipeline_depth = {most}` or less",
+            duration_text(least)
+        )
+    };
+    Err(Fault::new(
+        place(&[merged.drainer.lease_ttl(), merged.drainer.pipeline_depth()], label),
+        message,
+        help,
+    ))
+}
+
+fn something_to_write(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Fault> {
+    let load = &cell.settings.load;
+    if load.rate.is_none() && load.backlog == 0 {
+        let message =
+            format!("cell `{}` has neither `load.rate` nor `load.backlog`: nothing is written", cell.label);
+        return Err(Fault::new(label.clone(), message, "add `rate = 400` under `[load]`, or a `backlog`"));
+    }
+    let expected = plan::expected_writes(load);
+    if expected > plan::MAX_WRITES as f64 {
+        let message = format!(
+            "cell `{}` comes to {expected:.0} writes, and a cell has at most {}",
+            cell.label,
+            plan::MAX_WRITES
+        );
+        let span = place(&[merged.load.rate(), merged.load.duration()], label);
+        return Err(Fault::new(span, message, "lower `load.rate` or shorten `load.duration`"));
+    }
+    Ok(())
+}
+
+/// The schedule of each load is walked through once: that writes fall into its window, and as many as there are
+/// cases.
+pub(super) fn schedules(seed: u64, cells: &[Made]) -> Result<(), Fault> {
+    let mut known: Vec<(&Load, plan::Counts)> = Vec::new();
+    for made in cells {
+        let load = &made.cell.settings.load;
+        let counts = match known.iter().find(|(other, _)| *other == load) {
+            Some((_, counts)) => *counts,
+            None => {
+                let counts = plan::counts(seed, load);
+                known.push((load, counts));
+                counts
+            }
+        };
+        if load.rate.is_some() && counts.measured == 0 {
+            let message = format!("no write of cell `{}` is due in the measured window", made.cell.label);
+            let span = place(&[made.merged.load.rate(), made.merged.load.duration()], &made.label);
+            return Err(Fault::new(span, message, "lengthen `load.duration` or raise `load.rate`"));
+        }
+        enough_cases(made, counts)?;
+    }
+    Ok(())
+}
+
+fn enough_cases(made: &Made, counts: plan::Counts) -> Result<(), Fault> {
+    let cases = made.cell.settings.suite.cases;
+    if u64::from(cases) <= counts.candidates {
+        return Ok(());
+    }
+    let message = format!(
+        "`suite.cases = {cases}`: cases are drawn from the writes that are due in the measured window and don't \
+         roll back, and cell `{}` has {} of these",
+        made.cell.label, counts.candidates
+    );
+    let help =
+        format!("write at most {}, or lengthen `load.duration`, or raise `load.rate`", counts.candidates);
+    let load = &made.merged.load;
+    let span = place(&[made.merged.suite.cases(), load.duration(), load.rate()], &made.label);
+    Err(Fault::new(span, message, help))
+}
+
+/// All cells together: labels, roles, pairing.
+pub(super) fn cells(cells: &[Made]) -> Result<(), Fault> {
+    let mut labels = BTreeSet::new();
+    for made in cells {
+        if !labels.insert(made.cell.label.as_str()) {
+            let message = format!("`label = \"{}\"`: another cell has this label", made.cell.label);
+            return Err(Fault::new(made.label.clone(), message, "give each cell a label of its own"));
+        }
+    }
+    for (role, name) in [(Role::Control, "control"), (Role::Baseline, "baseline")] {
+        let mut with_role = cells.iter().filter(|made| made.cell.role == Some(role));
+        if let (Some(first), Some(second)) = (with_role.next(), with_role.next()) {
+            let message = format!(
+                "cell `{}` is a {name}, and cell `{}` is the {name} already",
+                second.cell.label, first.cell.label
+            );
+            let help = "leave its `role` out: then it is reported and not judged";
+            return Err(Fault::new(second.label.clone(), message, help));
+        }
+    }
+    cells
+        .iter()
+        .filter(|made| made.cell.role == Some(Role::Control))
+        .try_for_each(|control| paired(control, cells))
+}
+
+/// The control does what the others do, without a drainer; else its figures could not be compared with theirs.
+fn paired(control: &Made, cells: &[Made]) -> Result<(), Fault> {
+    let (own, settings) = (&control.own, &control.cell.settings);
+    for other in cells.iter().map(|made| &made.cell).filter(|other| other.label != control.cell.label) {
+        let unpairing = [
+            ("load", settings.load == other.settings.load),
+            ("service", settings.service == other.settings.service),
+            ("database", settings.database == other.settings.database),
+        ];
+        for (table, same) in unpairing {
+            let of_table = |key: &Key<'_>| key.path.split('.').next() == Some(table);
+            if let Some(key) = own.given().find(|key| !same && of_table(key)) {
+                return Err(key.fault(
+                    format_args!(
+                        "would unpair the control `{}` from cell `{}`, whose `[{table}]` is another",
+                        control.cell.label, other.label
+                    ),
+                    "leave it out of the control and write it at the top, for all cells",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A symptom or criterion: the cells it speaks of.
+pub(super) fn expectation(
+    expectation: &Expectation,
+    wire: &ExpectationWire,
+    span: &Range<usize>,
+    judged: Role,
+    cells: &[Made],
+) -> Result<(), Fault> {
+    let labels: Vec<&str> = cells.iter().map(|made| made.cell.label.as_str()).collect();
+    for (key, asked) in [(wire.cell(), &expectation.cell), (wire.times(), &expectation.limit.times)] {
+        if let Some(asked) = asked.as_deref().filter(|asked| !labels.contains(asked)) {
+            return Err(resolve::unknown_cell(key, asked, &labels));
+        }
+    }
+    if expectation.cell.is_none() && !cells.iter().any(|made| made.cell.role == Some(judged)) {
+        let (what, role) = match judged {
+            Role::Candidate => ("criterion", "candidate"),
+            Role::Baseline => ("symptom", "baseline"),
+            Role::Control => ("expectation", "control"),
+        };
+        let metric = expectation.metric;
+        let message = format!("a {what} on {metric}, and no cell is a {role} to look for it in");
+        let help = format!("give a cell `role = \"{role}\"`, or say which with `cell = \"label\"`");
+        return Err(Fault::new(span.clone(), message, help));
+    }
+    Ok(())
+}
+
+/// Where the first of `keys` that is given stands, or else the cell's label.
+fn place(keys: &[Key<'_>], label: &Range<usize>) -> Range<usize> {
+    keys.iter().find_map(|key| key.given).map_or_else(|| label.clone(), toml::Spanned::span)
+}

@@ -1,0 +1,38 @@
+//! Where scenarios come from: a file, or the binary itself.
+
+use std::path::Path;
+
+use super::{
+    ScenarioError,
+    nearest::{listed, nearest},
+};
+
+/// The scenarios in this binary: name and text.
+pub const SHIPPED: [(&str, &str); 4] = [
+    ("smoke", include_str!("../../../scenarios/smoke.toml")),
+    ("workspace", include_str!("../../../scenarios/workspace.toml")),
+    ("slow-disk", include_str!("../../../scenarios/slow-disk.toml")),
+    ("spare-connection", include_str!("../../../scenarios/spare-connection.toml")),
+];
+
+/// The name that errors call it and the text of a scenario. A file that exists wins over a shipped scenario.
+///
+/// # Errors
+/// When it is neither, or the file cannot be read.
+pub fn find(name_or_path: &str) -> Result<(String, String), ScenarioError> {
+    let path = Path::new(name_or_path);
+    if path.exists() {
+        return match std::fs::read_to_string(path) {
+            Ok(text) => Ok((name_or_path.to_owned(), text)),
+            Err(error) => Err(ScenarioError::Read { path: path.to_owned(), why: error.to_string() }),
+        };
+    }
+    if let Some((name, text)) = SHIPPED.iter().find(|(name, _)| *name == name_or_path) {
+        return Ok(((*name).to_owned(), (*text).to_owned()));
+    }
+    let names = SHIPPED.map(|(name, _)| name);
+    let near = nearest(name_or_path, names, 1);
+    let offer = near.first().map(|name| format!("did you mean `{name}`? ")).unwrap_or_default();
+    let help = format!("{offer}Shipped are {}; anything else is a path to a TOML file", listed(&names));
+    Err(ScenarioError::NotFound { asked: name_or_path.to_owned(), help })
+}
