@@ -128,7 +128,8 @@ fn into(record: &Record, path: &Path) -> Result<(), ReportError> {
 pub fn look() -> Look {
     let stdout = std::io::stdout();
     let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let asked = || rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col).filter(|width| *width > 0);
+    let asked =
+        || rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col).filter(|width| *width > 0);
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     Look { width: told.or_else(asked).unwrap_or(100), colour: stdout.is_terminal() && !no_colour }
 }
