@@ -3,12 +3,14 @@
 use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use crate::{
-    history::{Arrival, DatabaseUse, DrainerTick, EventRef, History, Outcome, ProcessUse, ServiceHistory, Write},
+    history::{
+        Arrival, DatabaseUse, DrainerTick, EventRef, History, Outcome, ProcessUse, ServiceHistory, Write,
+    },
     plan::Plan,
     sampler::{Sample, SampleLog, State, Who},
     scenario::{
-        Arrivals, BrokerSettings, Cell, CellDesign, DatabaseSettings, DrainerSettings, Load, Placement, QueueKind,
-        Role, SamplerSettings, Service, Settings, Suite, Validity, WriteKind,
+        Arrivals, BrokerSettings, Cell, CellDesign, DatabaseSettings, DrainerSettings, Load, Placement,
+        QueueKind, Role, SamplerSettings, Service, Settings, Suite, Validity, WriteKind,
     },
 };
 
@@ -176,7 +178,14 @@ impl Builder {
     }
 
     /// A session in a tick; the tick is made when it is new.
-    pub fn sample(&mut self, at_ns: u64, who: Who, state: State, wait: Option<&str>, xact_age_ms: Option<u64>) {
+    pub fn sample(
+        &mut self,
+        at_ns: u64,
+        who: Who,
+        state: State,
+        wait: Option<&str>,
+        xact_age_ms: Option<u64>,
+    ) {
         let log = &mut self.history.samples;
         if log.ticks_ns.last() != Some(&at_ns) {
             log.ticks_ns.push(at_ns);

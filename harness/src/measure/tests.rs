@@ -43,11 +43,20 @@ fn every_metric_is_measured_or_says_why_not() {
 #[test]
 fn persist_runs_from_due_and_splits_into_its_parts() {
     let mut builder = Builder::new(1);
-    builder.write(0, [SECOND, SECOND + MS, SECOND + 3 * MS, SECOND + 7 * MS, SECOND + 15 * MS], Outcome::Committed);
+    builder.write(
+        0,
+        [SECOND, SECOND + MS, SECOND + 3 * MS, SECOND + 7 * MS, SECOND + 15 * MS],
+        Outcome::Committed,
+    );
     let found = measure(&builder.build(), &none(), None);
-    for (name, ms) in
-        [("persist", 15.0), ("lag", 1.0), ("acquire", 2.0), ("execute", 4.0), ("commit", 8.0), ("service", 14.0)]
-    {
+    for (name, ms) in [
+        ("persist", 15.0),
+        ("lag", 1.0),
+        ("acquire", 2.0),
+        ("execute", 4.0),
+        ("commit", 8.0),
+        ("service", 14.0),
+    ] {
         for suffix in ["p50", "p99", "max"] {
             near(&found, &format!("{name}.{suffix}"), ms);
         }
@@ -86,9 +95,12 @@ fn what_failed_counts_until_then_and_in_no_part_it_never_came_to() {
     near(&found, "persist.max", 30.0);
     near(&found, "acquire.max", 30.0);
     near(&found, "commit.max", 8.0);
-    for (name, count) in
-        [("writes.failed", 2.0), ("writes.unsure", 1.0), ("writes.rolled_back", 1.0), ("writes.committed", 0.0)]
-    {
+    for (name, count) in [
+        ("writes.failed", 2.0),
+        ("writes.unsure", 1.0),
+        ("writes.rolled_back", 1.0),
+        ("writes.committed", 0.0),
+    ] {
         assert_eq!(value(&found, name), count, "{name}");
     }
 }
@@ -169,9 +181,7 @@ fn a_case_passes_when_it_persists_and_arrives_in_time() {
     {
         builder.arrive(0, write, event, seconds(at), 1);
     }
-    let history = builder
-        .with(|history| history.plan.services[0].cases = vec![0, 1, 2, 5, 6, 99])
-        .build();
+    let history = builder.with(|history| history.plan.services[0].cases = vec![0, 1, 2, 5, 6, 99]).build();
     let mut cell = lease();
     cell.settings.suite.cases = 6;
     let found = measure(&history, &cell, None);
@@ -207,7 +217,13 @@ fn sampled() -> Builder {
     builder.sample(SECOND, Who::Foreground, State::Active, wal, Some(3));
     builder.sample(SECOND, Who::Drainer, State::Active, None, Some(9));
     builder.sample(2 * SECOND, Who::Foreground, State::Active, wal, Some(3));
-    builder.sample(2 * SECOND, Who::Foreground, State::IdleInTransaction, Some("Client:ClientRead"), Some(99));
+    builder.sample(
+        2 * SECOND,
+        Who::Foreground,
+        State::IdleInTransaction,
+        Some("Client:ClientRead"),
+        Some(99),
+    );
     builder.sample(2 * SECOND, Who::Drainer, State::IdleInTransactionAborted, None, Some(20));
     builder.sample(4 * SECOND, Who::Foreground, State::Active, wal, Some(3));
     builder
@@ -281,8 +297,18 @@ fn drainers_tell_what_only_they_can_know() {
     tick.confirm_us = vec![67_000, 68_000];
     builder.told(SECOND, tick.clone());
     builder.told(2 * SECOND, tick);
-    builder.process(ProcessUse { service: 0, cpu_seconds: 2.0, rss_peak_bytes: 5_000_000, wall_seconds: 10.0 });
-    builder.process(ProcessUse { service: 0, cpu_seconds: 1.0, rss_peak_bytes: 9_000_000, wall_seconds: 10.0 });
+    builder.process(ProcessUse {
+        service: 0,
+        cpu_seconds: 2.0,
+        rss_peak_bytes: 5_000_000,
+        wall_seconds: 10.0,
+    });
+    builder.process(ProcessUse {
+        service: 0,
+        cpu_seconds: 1.0,
+        rss_peak_bytes: 9_000_000,
+        wall_seconds: 10.0,
+    });
     let found = measure(&builder.build(), &lease(), None);
     near(&found, "claim.p50", 2.0);
     near(&found, "mark.max", 4.0);
@@ -361,9 +387,8 @@ fn a_time_beyond_a_day_is_counted_as_saturated() {
 fn events_that_never_arrived_deliver_nothing() {
     let mut builder = Builder::new(1);
     builder.commit(0, SECOND, MS);
-    let history = builder
-        .with(|history| history.services[0].waiting = vec![EventRef { write: 0, event: 0 }])
-        .build();
+    let history =
+        builder.with(|history| history.services[0].waiting = vec![EventRef { write: 0, event: 0 }]).build();
     let found = measure(&history, &lease(), None);
     assert_eq!(found.named("deliver.p99"), None);
     assert_eq!(found.named("deliver.early"), None);

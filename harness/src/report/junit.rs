@@ -21,9 +21,11 @@ pub struct JunitError(#[from] quick_junit::SerializeError);
 pub fn junit(record: &Record) -> Result<String, JunitError> {
     let mut report = Report::new(format!("drainbench {}", record.scenario.name));
     let mut criteria = TestSuite::new("criteria");
-    criteria.add_test_cases(record.verdict.criteria.iter().map(|judged| case(record, judged, criterion(judged))));
+    criteria
+        .add_test_cases(record.verdict.criteria.iter().map(|judged| case(record, judged, criterion(judged))));
     let mut symptoms = TestSuite::new("symptoms");
-    symptoms.add_test_cases(record.verdict.symptoms.iter().map(|judged| case(record, judged, symptom(judged))));
+    symptoms
+        .add_test_cases(record.verdict.symptoms.iter().map(|judged| case(record, judged, symptom(judged))));
     let mut validity = TestSuite::new("validity");
     validity.add_test_cases(reasons(record));
     report.add_test_suites([criteria, symptoms, validity]);

@@ -112,7 +112,9 @@ fn times(text: &mut String, columns: &[view::Column<'_>]) {
     if times.is_empty() {
         return;
     }
-    text.push_str("\n## Where the time is\n\nShares of the time of all writes, from due to the return of COMMIT.\n\n");
+    text.push_str(
+        "\n## Where the time is\n\nShares of the time of all writes, from due to the return of COMMIT.\n\n",
+    );
     for (label, sentence) in times {
         let _ = writeln!(text, "- `{label}`: {sentence}");
     }
@@ -146,7 +148,8 @@ fn waits(text: &mut String, record: &Record) {
     }
     text.push('\n');
     for cell in &record.cells {
-        let oldest = |age: Option<f64>| age.map_or_else(|| "none".to_owned(), |ms| format!("{} ms", number(ms)));
+        let oldest =
+            |age: Option<f64>| age.map_or_else(|| "none".to_owned(), |ms| format!("{} ms", number(ms)));
         let _ = writeln!(
             text,
             "- {}: oldest transaction of a drainer {}, of the foreground {}; an episode of more than {} ms was \
@@ -170,9 +173,12 @@ fn series(text: &mut String, record: &Record) {
     if record.cells.is_empty() {
         return;
     }
-    text.push_str("\n## Second by second\n\nEach line from 0 to its maximum, the warm-up included.\n\n```text\n");
+    text.push_str(
+        "\n## Second by second\n\nEach line from 0 to its maximum, the warm-up included.\n\n```text\n",
+    );
     for cell in &record.cells {
-        let round = if record.scenario.rounds > 1 { format!(", round {}", cell.round) } else { String::new() };
+        let round =
+            if record.scenario.rounds > 1 { format!(", round {}", cell.round) } else { String::new() };
         let _ = writeln!(text, "{}{round}", cell.label);
         #[expect(clippy::cast_precision_loss, reason = "no count of a run comes near 2^53")]
         let counted = |values: &[u64]| values.iter().map(|value| Some(*value as f64)).collect::<Vec<_>>();
@@ -194,7 +200,8 @@ fn series(text: &mut String, record: &Record) {
 
 fn offenders(text: &mut String, record: &Record) {
     // Where nobody drains everything waits.
-    let told = |cell: &&CellRecord| !cell.audit.offenders.is_empty() && cell.metrics.contains_key("audit.lost");
+    let told =
+        |cell: &&CellRecord| !cell.audit.offenders.is_empty() && cell.metrics.contains_key("audit.lost");
     if !record.cells.iter().any(|cell| told(&cell)) {
         return;
     }
@@ -202,7 +209,8 @@ fn offenders(text: &mut String, record: &Record) {
     text.push_str("| cell | kind | service | write | event | history |\n|---|---|---|--:|--:|---|\n");
     for cell in record.cells.iter().filter(told) {
         for named in &cell.audit.offenders {
-            let place = |place: Option<u32>| place.map_or_else(|| view::NOTHING.to_owned(), |n| n.to_string());
+            let place =
+                |place: Option<u32>| place.map_or_else(|| view::NOTHING.to_owned(), |n| n.to_string());
             let _ = writeln!(
                 text,
                 "| {} | {} | {} | {} | {} | {} |",

@@ -5,7 +5,7 @@ use crate::{
     metric::Metric,
     record::{CellRecord, Record},
     sampler::Who,
-    scenario::{CellDesign, Role},
+    scenario::Role,
     verdict::{Judged, Outcome, Standing, Verdict},
 };
 
@@ -78,8 +78,8 @@ pub(super) fn columns(record: &Record) -> Vec<Column<'_>> {
             Some(column) => column.rounds.push(cell),
             None => columns.push(Column {
                 label: &cell.label,
-                design: design(cell.design),
-                role: cell.role.map_or("", role),
+                design: cell.design.name(),
+                role: cell.role.map_or("", Role::name),
                 rounds: vec![cell],
             }),
         }
@@ -255,23 +255,6 @@ fn waits(cell: &CellRecord, who: Who) -> String {
         .map(|share| format!("{} {}", share.event, number(share.sessions)))
         .collect::<Vec<_>>()
         .join(", ")
-}
-
-pub(super) const fn design(design: CellDesign) -> &'static str {
-    match design {
-        CellDesign::None => "none",
-        CellDesign::Raw => "raw",
-        CellDesign::SingleTx => "single-tx",
-        CellDesign::Lease => "lease",
-    }
-}
-
-pub(super) const fn role(role: Role) -> &'static str {
-    match role {
-        Role::Control => "control",
-        Role::Baseline => "baseline",
-        Role::Candidate => "candidate",
-    }
 }
 
 /// What the outcome means, in a few words.

@@ -100,8 +100,11 @@ fn it_passes_when_every_criterion_holds() {
     let first = &verdict.criteria[0];
     assert_eq!((first.cell.as_str(), first.passed, first.standing), ("new", true, Standing::Held));
     assert_eq!(first.rule(), "persist.p99 < 50 ms");
-    let unasked =
-        verdict.criteria.iter().filter(|held| held.unasked).map(|held| (held.cell.as_str(), held.metric.as_str()));
+    let unasked = verdict
+        .criteria
+        .iter()
+        .filter(|held| held.unasked)
+        .map(|held| (held.cell.as_str(), held.metric.as_str()));
     assert_eq!(
         unasked.collect::<Vec<_>>(),
         [
@@ -163,7 +166,11 @@ fn unasked_requirements_fail_too() {
     {
         let verdict = judged(&scenario(), [5, 5, 5], |new| set(new, metric, value));
         ends(&verdict, Outcome::Fail, 3);
-        assert!(verdict.reasons[0].text.starts_with(&format!("`new` misses {metric}")), "{:?}", verdict.reasons);
+        assert!(
+            verdict.reasons[0].text.starts_with(&format!("`new` misses {metric}")),
+            "{:?}",
+            verdict.reasons
+        );
     }
 }
 
@@ -201,8 +208,10 @@ fn a_lost_event_is_named_with_its_history() {
     ends(&verdict, Outcome::Fail, 3);
     assert_eq!(
         texts(&verdict, ReasonKind::Safety),
-        ["`new` misses audit.lost ≤ 0: it is 1; the first: svc00 write 0 event 0: due 1.000000 s, enqueued from \
-          1.000050 s, committed 1.001000 s, never arrived"]
+        [
+            "`new` misses audit.lost ≤ 0: it is 1; the first: svc00 write 0 event 0: due 1.000000 s, enqueued from \
+          1.000050 s, committed 1.001000 s, never arrived"
+        ]
     );
 }
 
@@ -213,9 +222,13 @@ fn the_disk_is_not_the_drainer() {
     assert_eq!(verdict.criteria[0].standing, Standing::Excused);
     let reasons = texts(&verdict, ReasonKind::Inconclusive);
     assert_eq!(reasons.len(), 1, "{reasons:?}");
-    assert!(reasons[0].starts_with("the control itself misses persist.p99 < 50 ms (103 ms): "), "{reasons:?}");
     assert!(
-        reasons[0].ends_with("90 % of persist is commit, waiting on LWLock:WALWrite: the disk, not the drainer"),
+        reasons[0].starts_with("the control itself misses persist.p99 < 50 ms (103 ms): "),
+        "{reasons:?}"
+    );
+    assert!(
+        reasons[0]
+            .ends_with("90 % of persist is commit, waiting on LWLock:WALWrite: the disk, not the drainer"),
         "{reasons:?}"
     );
 }
@@ -283,8 +296,10 @@ fn every_symptom_must_show() {
     ends(&one, Outcome::Inconclusive, 5);
     assert_eq!(
         texts(&one, ReasonKind::Inconclusive),
-        ["there is nothing to fix that shows: what did not show: persist.p99 > 1,000 ms in `old` (6.00 ms); what \
-          did: idle_in_tx.rows > 0 in `old` (24,372)"]
+        [
+            "there is nothing to fix that shows: what did not show: persist.p99 > 1,000 ms in `old` (6.00 ms); what \
+          did: idle_in_tx.rows > 0 in `old` (24,372)"
+        ]
     );
     let note = texts(&one, ReasonKind::Note)[0];
     assert!(note.contains("(24,372 rows") && note.contains("hurts nobody here"), "{note}");
@@ -336,8 +351,10 @@ fn an_unmeasured_metric_is_invalid_and_says_why() {
     ends(&verdict, Outcome::Invalid, 5);
     assert_eq!(
         texts(&verdict, ReasonKind::Invalid),
-        ["drainer.cpu < 1 cores cannot be judged: drainer.cpu was not measured in `new`: the drainers have no \
-          process of their own"]
+        [
+            "drainer.cpu < 1 cores cannot be judged: drainer.cpu was not measured in `new`: the drainers have no \
+          process of their own"
+        ]
     );
     assert_eq!(verdict.criteria[0].standing, Standing::Unmeasured);
 }
