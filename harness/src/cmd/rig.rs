@@ -1,1 +1,176 @@
-//! `drainbench rig`.
+//! `drainbench rig`: brings a rig up, runs a command against it, tears it down.
+//!
+//! The command finds the servers as an external rig, so that a whole test suite shares one start.
+
+use std::{
+    ffi::OsString,
+    io::IsTerminal,
+    os::unix::process::ExitStatusExt,
+    path::PathBuf,
+    process::{ExitCode, ExitStatus},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal};
+use tokio::{
+    process::{Child, Command},
+    signal::unix::{SignalKind, signal},
+    time::Instant,
+};
+
+use crate::{
+    exit::Exit,
+    rig::{Rig, RigChoice, RigError, RigRequest},
+};
+
+/// How long a command may take to end after a signal, before it is killed.
+const STOPS_WITHIN: Duration = Duration::from_secs(20);
+
+/// Which rig, and what to run.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Which rig
+    #[arg(long, value_enum, default_value_t)]
+    pub rig: RigChoice,
+    /// Folder of PostgreSQL's server binaries, instead of looking for them
+    #[arg(long, value_name = "DIR")]
+    pub pg_bin: Option<PathBuf>,
+    /// What to run; it finds the servers in DRAINBENCH_DATABASE_URL and DRAINBENCH_AMQP_URL
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// Ends with the command's own code, or 128 and the signal that ended it; with 2 when there is no rig, with 130 when it
+/// was interrupted before the command began.
+pub async fn main(args: Args) -> ExitCode {
+    let mut signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => return fail(&format!("cannot listen for signals: {error}")),
+    };
+    let request = match RigRequest::from_env(args.rig, args.pg_bin.clone()) {
+        Ok(request) => request,
+        Err(error) => return fail(&error),
+    };
+    let rig = tokio::select! {
+        rig = Rig::provision(&request) => rig,
+        // What had started is gone when the future is.
+        _ = signals.next() => return Exit::Interrupted.into(),
+    };
+    let rig = match rig {
+        Ok(rig) => rig,
+        Err(error) => return fail(&error),
+    };
+    let facts = rig.facts();
+    eprintln!(
+        "drainbench: {} rig is ready after {:.1} s (PostgreSQL {}, RabbitMQ {})",
+        facts.kind, facts.ready_seconds, facts.postgres_version, facts.rabbitmq_version
+    );
+    let ended = run(&rig, &request, &args.command, &mut signals).await;
+    let closed = rig.close().await;
+    match (ended, closed) {
+        (Ok(status), Ok(())) => code(status),
+        (Err(error), _) | (Ok(_), Err(error)) => fail(&error),
+    }
+}
+
+fn fail(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("drainbench: {error}");
+    Exit::Environment.into()
+}
+
+fn code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(Exit::Environment as u8))
+}
+
+/// Ctrl-C and SIGTERM.
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.interrupt.recv() => Signal::INT,
+            _ = self.terminate.recv() => Signal::TERM,
+        }
+    }
+}
+
+async fn run(
+    rig: &Rig,
+    request: &RigRequest,
+    command: &[OsString],
+    signals: &mut Signals,
+) -> Result<ExitStatus, RigError> {
+    let Some((program, arguments)) = command.split_first() else {
+        return Err(RigError::Missing {
+            what: "There is no command to run".to_owned(),
+            way_out: "Write it behind --".to_owned(),
+        });
+    };
+    // At a terminal the command stays in our process group: it may read from it, and Ctrl-C reaches it by itself.
+    let shares_terminal = std::io::stdin().is_terminal();
+    let mut command = Command::new(program);
+    command.args(arguments).envs(rig.environment()).env("DRAINBENCH_EXE", &request.exe).kill_on_drop(true);
+    if !shares_terminal {
+        command.process_group(0);
+    }
+    let refused = |error: std::io::Error| RigError::Refused {
+        doing: format!("run {}", program.display()),
+        reason: error.to_string(),
+    };
+    let mut child = command.spawn().map_err(refused)?;
+    if let Some(pid) = child.id() {
+        rig.guard_child(pid);
+    }
+    wait(&mut child, signals, shares_terminal).await.map_err(refused)
+}
+
+/// Waits for the command, passing signals on. One that does not end after a signal is killed.
+async fn wait(
+    child: &mut Child,
+    signals: &mut Signals,
+    shares_terminal: bool,
+) -> std::io::Result<ExitStatus> {
+    let mut deadline = None;
+    loop {
+        let late = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            status = child.wait() => return status,
+            signal = signals.next() => {
+                if !(shares_terminal && signal == Signal::INT) {
+                    send(child, signal, shares_terminal);
+                }
+                deadline = deadline.or(Some(Instant::now() + STOPS_WITHIN));
+            }
+            () = late => {
+                send(child, Signal::KILL, shares_terminal);
+                deadline = None;
+            }
+        }
+    }
+}
+
+/// To the command's whole process group where it has one of its own.
+fn send(child: &Child, signal: Signal, shares_group: bool) {
+    let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw) else {
+        return;
+    };
+    // It may just have ended.
+    let _ = if shares_group {
+        rustix::process::kill_process(pid, signal)
+    } else {
+        rustix::process::kill_process_group(pid, signal)
+    };
+}

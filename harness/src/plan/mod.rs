@@ -184,7 +184,8 @@ fn window_ns(load: &Load) -> Range<u64> {
     schedule::nanos(load.warm_up)..schedule::nanos(load.warm_up + load.duration)
 }
 
-fn service_name(services: u16, index: u16) -> String {
+/// Name of a service; the rig needs it before there is a plan.
+pub(crate) fn service_name(services: u16, index: u16) -> String {
     let width = services.saturating_sub(1).to_string().len().max(2);
     format!("svc{index:0width$}")
 }

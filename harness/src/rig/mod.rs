@@ -1,12 +1,33 @@
 //! The world a run happens in: a PostgreSQL and a RabbitMQ that nothing outlives.
 
+mod binaries;
+mod broker;
 pub mod delay_line;
+mod endpoints;
+mod folder;
+pub mod guard;
+mod names;
+mod postgres;
+mod probe;
+mod process;
+mod provision;
+mod rabbitmq;
+mod run_lock;
+mod secret;
+mod server;
+pub mod survey;
+mod sweep;
+mod teardown;
+mod world;
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use sqlx::postgres::PgConnectOptions;
+use sqlx::Connection;
 
+pub use world::{ServiceWorld, World};
+
+use self::{endpoints::Endpoints, guard::Guard, process::Process, run_lock::RunLock, teardown::Held};
 use crate::scenario::Cell;
 
 /// Which rig is asked for.
@@ -35,8 +56,18 @@ pub enum RigKind {
     External,
 }
 
+impl fmt::Display for RigKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Docker => "docker",
+            Self::External => "external",
+        })
+    }
+}
+
 /// What a rig is asked to be.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RigRequest {
     /// Which.
     pub choice: RigChoice,
@@ -47,6 +78,39 @@ pub struct RigRequest {
     /// `DRAINBENCH_DATABASE_URL`, `DRAINBENCH_AMQP_URL`, when set.
     pub external: (Option<String>, Option<String>),
 }
+
+impl RigRequest {
+    /// With the URLs of the environment, and this binary (or `DRAINBENCH_EXE`, for programs that are not `drainbench`)
+    /// as the guard.
+    ///
+    /// # Errors
+    /// When the binary's own path is unknown.
+    pub fn from_env(choice: RigChoice, pg_bin: Option<PathBuf>) -> Result<Self, RigError> {
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let exe = match std::env::var_os("DRAINBENCH_EXE").filter(|value| !value.is_empty()) {
+            Some(exe) => exe.into(),
+            None => std::env::current_exe().map_err(RigError::refused("find its own binary"))?,
+        };
+        Ok(Self { choice, pg_bin, exe, external: (set(DATABASE_URL), set(AMQP_URL)) })
+    }
+}
+
+impl fmt::Debug for RigRequest {
+    /// Without the URLs: they hold passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RigRequest")
+            .field("choice", &self.choice)
+            .field("pg_bin", &self.pg_bin)
+            .field("exe", &self.exe)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The external rig's database. Never one of the common names: somebody's shell exports those.
+pub const DATABASE_URL: &str = "DRAINBENCH_DATABASE_URL";
+
+/// The external rig's broker.
+pub const AMQP_URL: &str = "DRAINBENCH_AMQP_URL";
 
 /// What a report says of the rig. No secret is in it.
 #[derive(Debug, Clone, Serialize, Deserialize, schemars::JsonSchema)]
@@ -66,14 +130,104 @@ pub struct RigFacts {
     pub ready_seconds: f64,
 }
 
-/// Servers that are up and were proven with a probe event. [`close`](Self::close) is the normal end, `Drop` the net,
-/// the guard what is left after a `kill -9`.
-pub struct Rig {}
+/// One of a rig's servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerKind {
+    /// The database.
+    PostgreSql,
+    /// The broker.
+    RabbitMq,
+}
 
-/// Why there is no rig.
+impl fmt::Display for ServerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PostgreSql => "PostgreSQL",
+            Self::RabbitMq => "RabbitMQ",
+        })
+    }
+}
+
+/// Why there is no rig, or why it can't do something.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct RigError(pub String);
+pub enum RigError {
+    /// Something has to be installed or set first.
+    #[error("{what}. {way_out}.")]
+    Missing {
+        /// What is missing or wrong.
+        what: String,
+        /// How to get it.
+        way_out: String,
+    },
+    /// A server that is to be there does not answer, or does not let us in.
+    #[error(
+        "{server} at {at} can't be used: {reason}. Start it, or correct {} (the password is not shown here).",
+        match server { ServerKind::PostgreSql => DATABASE_URL, ServerKind::RabbitMq => AMQP_URL }
+    )]
+    Unreachable {
+        /// Which.
+        server: ServerKind,
+        /// Host and port.
+        at: String,
+        /// Its word or ours.
+        reason: String,
+    },
+    /// A server of ours did not start.
+    #[error("{server} did not start: {reason}. The end of its log:\n{log}")]
+    NotStarted {
+        /// Which.
+        server: ServerKind,
+        /// What happened.
+        reason: String,
+        /// Last lines of its log.
+        log: String,
+    },
+    /// A server, or the machine, said no.
+    #[error("the rig could not {doing}: {reason}")]
+    Refused {
+        /// What was tried.
+        doing: String,
+        /// The answer.
+        reason: String,
+    },
+    /// A setting that is not ours to change on servers that are somebody's.
+    #[error(
+        "cell {cell} sets {setting}, which the whole server would feel: that is for rigs of our own. Take `--rig local`, \
+         or set it on the server yourself and run again."
+    )]
+    OwnRigsOnly {
+        /// Label of the cell.
+        cell: String,
+        /// Setting and value.
+        setting: String,
+    },
+    /// What could not be removed, by name.
+    #[error("left behind, please remove by hand: {}", .0.join("; "))]
+    Left(Vec<String>),
+}
+
+impl RigError {
+    /// Makes an error out of somebody's no.
+    pub(crate) fn refused<E: fmt::Display>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let doing = doing.into();
+        move |reason| Self::Refused { doing, reason: reason.to_string() }
+    }
+}
+
+/// Servers that are up and were proven with a probe event. [`close`](Self::close) is the normal end, `Drop` the net (it
+/// blocks until everything is gone), the guard what is left after a `kill -9`.
+#[must_use = "its servers end when it is dropped"]
+pub struct Rig {
+    facts: RigFacts,
+    run: String,
+    endpoints: Endpoints,
+    /// Whether a CHECKPOINT is allowed.
+    checkpoints: bool,
+    // Ended by the guard, which outlives the fields above and below.
+    guard: Guard,
+    _lock: Option<RunLock>,
+    _servers: Option<provision::Servers>,
+}
 
 impl Rig {
     /// Brings the servers up, or connects, and proves them with a probe event.
@@ -81,31 +235,55 @@ impl Rig {
     /// # Errors
     /// What is missing and how to get it. Nothing is left running.
     pub async fn provision(request: &RigRequest) -> Result<Self, RigError> {
-        let _ = request;
-        todo!()
+        provision::provision(request).await
     }
+
     /// For the record.
     #[must_use]
     pub fn facts(&self) -> &RigFacts {
-        todo!()
+        &self.facts
     }
+
     /// Short random name of this run, `[a-z0-9]{8}`.
     #[must_use]
     pub fn run(&self) -> &str {
-        todo!()
+        &self.run
     }
+
     /// Settings under which nothing measured would mean anything (fsync off, synchronous_commit off): one sentence each.
     #[must_use]
     pub fn invalid(&self) -> Vec<String> {
-        todo!()
+        ["fsync", "synchronous_commit"]
+            .into_iter()
+            .filter(|name| self.facts.postgres_settings.get(*name).is_some_and(|value| value == "off"))
+            .map(|name| {
+                format!(
+                    "PostgreSQL runs with {name} = off: a commit does not wait for the disk there, so that no time \
+                     measured on it means anything. Set {name} = on."
+                )
+            })
+            .collect()
     }
+
     /// Connections that may be opened: `max_connections` minus reserved ones minus those in use by others.
     ///
     /// # Errors
     /// When the server does not answer.
     pub async fn free_connections(&self) -> Result<u32, RigError> {
-        todo!()
+        // Our own connection here is closed before anybody else opens one.
+        const SQL: &str = "SELECT current_setting('max_connections')::int8 \
+                           - current_setting('superuser_reserved_connections')::int8 \
+                           - coalesce(current_setting('reserved_connections', true), '0')::int8 \
+                           - (SELECT coalesce(sum(numbackends), 0)::int8 FROM pg_stat_database) + 1";
+        let mut connection = self.endpoints.connect().await?;
+        let free: i64 = sqlx::query_scalar(SQL)
+            .fetch_one(&mut connection)
+            .await
+            .map_err(RigError::refused("count free connections"))?;
+        let _ = connection.close().await;
+        Ok(u32::try_from(free.max(0)).unwrap_or(u32::MAX))
     }
+
     /// Fresh databases, exchanges and queues for a cell, `drainbench_<run>_<cell>_<service>` each; `commit_delay`
     /// and `full_page_writes` are set after the migrations; then a CHECKPOINT. `cell_index` and `round` make the
     /// names unique. The migrations are the design's (`none` and `raw` get those of the lease design's base).
@@ -113,61 +291,37 @@ impl Rig {
     /// # Errors
     /// What was made until then is removed.
     pub async fn world(&self, cell: &Cell, cell_index: usize, round: u32) -> Result<World, RigError> {
-        let _ = (cell, cell_index, round);
-        todo!()
+        world::make(self, cell, cell_index, round).await
     }
+
     /// Tells the guard of a child that must not outlive this process.
     pub fn guard_child(&self, pid: u32) {
-        let _ = pid;
+        // One that has ended already needs no guard.
+        if let Some(process) = Process::of(pid) {
+            self.guard.hold(Held::Child(process));
+        }
     }
+
+    /// URLs of both servers, under the names an external rig reads them from. Secret.
+    #[must_use]
+    pub fn environment(&self) -> [(&'static str, String); 2] {
+        [(DATABASE_URL, self.endpoints.database_url.clone()), (AMQP_URL, self.endpoints.amqp.url.clone())]
+    }
+
     /// Stops what was started, removes what was made.
     ///
     /// # Errors
     /// What could not be removed, by name.
     pub async fn close(self) -> Result<(), RigError> {
-        Ok(())
+        self.guard.finish().await
     }
-}
 
-/// The databases, exchanges and queues of one cell.
-pub struct World {
-    /// One for each service.
-    pub services: Vec<ServiceWorld>,
-    /// AMQP URL of the broker itself: for the sink and `raw` without latency. Never logged.
-    pub broker: String,
-    /// AMQP URL for drainers: through the delay line where the cell has latency.
-    pub drainer_broker: String,
-    /// The server's maintenance database, with the rights we have.
-    pub admin: PgConnectOptions,
-}
-
-/// What one service works with.
-#[derive(Debug, Clone)]
-pub struct ServiceWorld {
-    /// As in the plan, `svc07`.
-    pub name: String,
-    /// Its database (name, credentials, `search_path` where schemas are used). No application_name yet.
-    pub database: PgConnectOptions,
-    /// Name of its database, or of the common one where schemas are used.
-    pub database_name: String,
-    /// Its topic exchange.
-    pub exchange: String,
-    /// Its queue, bound with `#`.
-    pub queue: String,
-}
-
-impl World {
-    /// Names of all client connections that the broker has from drainers through the delay line; 0 when all are closed.
-    #[must_use]
-    pub fn drainer_connections(&self) -> usize {
-        todo!()
-    }
-    /// Sets `commit_delay` and `full_page_writes` back, drops databases, exchanges and queues.
-    ///
-    /// # Errors
-    /// What could not be removed, by name.
-    pub async fn remove(self) -> Result<(), RigError> {
-        Ok(())
+    /// Whether its servers are ours, so that their settings are as well.
+    pub(crate) fn is_ours(&self) -> bool {
+        match self.facts.kind {
+            RigKind::Local | RigKind::Docker => true,
+            RigKind::External => false,
+        }
     }
 }
 

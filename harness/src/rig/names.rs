@@ -1,0 +1,69 @@
+//! What a run's databases, exchanges, queues and folders are called. Nothing that is not called so is ever touched.
+
+/// Length of a run's name.
+pub(crate) const RUN_LENGTH: usize = 8;
+
+/// What every name of ours starts with.
+pub(crate) const PREFIX: &str = "drainbench_";
+
+/// Name of a database, exchange and queue: `drainbench_<run>_c<cell>r<round>_<service>`. At most 44 bytes (PostgreSQL
+/// takes 63) with four digits each.
+pub(crate) fn service(run: &str, cell_index: usize, round: u32, service: &str) -> String {
+    format!("{PREFIX}{run}_c{cell_index}r{round}_{service}")
+}
+
+/// Name of what a probe event goes through.
+pub(crate) fn probe(run: &str) -> String {
+    format!("{PREFIX}{run}_probe")
+}
+
+/// Name of a run's temporary folder.
+pub(crate) fn folder(run: &str) -> String {
+    format!("{PREFIX}{run}")
+}
+
+/// Whether a folder is called like ours.
+pub(crate) fn is_folder(name: &str) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(is_run)
+}
+
+/// The run that made `name`, if one of ours did.
+pub(crate) fn run_of(name: &str) -> Option<&str> {
+    let (run, rest) = name.strip_prefix(PREFIX)?.split_once('_')?;
+    (is_run(run) && !rest.is_empty()).then_some(run)
+}
+
+fn is_run(run: &str) -> bool {
+    run.len() == RUN_LENGTH && run.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_its_run() {
+        let name = service("ab12cd34", 9999, 9999, "svc4095");
+        assert_eq!(name, "drainbench_ab12cd34_c9999r9999_svc4095");
+        assert!(name.len() <= 63);
+        assert_eq!(run_of(&name), Some("ab12cd34"));
+        assert_eq!(run_of(&probe("ab12cd34")), Some("ab12cd34"));
+    }
+
+    #[test]
+    fn names_of_others_have_no_run() {
+        for name in [
+            "postgres",
+            "drainbench",
+            "drainbench_",
+            "drainbench_prod",
+            "drainbench_ab12cd34",
+            "drainbench_ab12cd34_",
+            "drainbench_AB12CD34_x",
+            "drainbench_ab12cd3_x",
+            "my_drainbench_ab12cd34_x",
+        ] {
+            assert_eq!(run_of(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What a killed run left behind although it had a guard: removed at the next start, if no live run holds it.
+
+use std::{collections::BTreeSet, path::Path};
+
+use sha2::{Digest, Sha256};
+use sqlx::{Connection, PgConnection};
+
+use super::{
+    RigError,
+    endpoints::Endpoints,
+    folder, names,
+    teardown::{databases, remove_folder, remove_run},
+};
+
+/// Number of a run's advisory lock.
+pub(crate) fn lock_number(run: &str) -> i64 {
+    let digest = Sha256::digest(format!("drainbench run {run}").as_bytes());
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    i64::from_be_bytes(first)
+}
+
+/// Removes folders in `base` whose run is dead, and what still runs in them. What can't be removed is left for the next
+/// start: it hinders nobody.
+pub(crate) async fn folders(base: &Path) {
+    for (path, _lock) in folder::abandoned(base) {
+        let _ = remove_folder(path).await;
+    }
+}
+
+/// Removes databases, exchanges and queues of runs whose advisory lock nobody holds.
+pub(crate) async fn made(endpoints: &Endpoints, own_run: &str) -> Result<(), RigError> {
+    let mut connection = endpoints.connect().await?;
+    let found = databases(&mut connection).await?;
+    let runs: BTreeSet<_> = found.iter().filter_map(|name| names::run_of(name)).collect();
+    for run in runs.into_iter().filter(|run| *run != own_run) {
+        if !lives(&mut connection, run).await? {
+            // As above.
+            let _ = remove_run(endpoints, run).await;
+        }
+    }
+    let _ = connection.close().await;
+    Ok(())
+}
+
+/// Whether somebody holds the run's lock (in whatever database: a lock belongs to one, and not every run need use the
+/// same for maintenance), or still works in one of its databases although the connection that held it broke.
+async fn lives(connection: &mut PgConnection, run: &str) -> Result<bool, RigError> {
+    const SQL: &str = "SELECT EXISTS (SELECT 1 FROM pg_locks \
+                       WHERE locktype = 'advisory' AND objsubid = 1 AND granted \
+                       AND (classid::int8 << 32) | objid::int8 = $1) \
+                       OR EXISTS (SELECT 1 FROM pg_stat_activity WHERE starts_with(datname::text, $2))";
+    sqlx::query_scalar(SQL)
+        .bind(lock_number(run))
+        .bind(format!("{}{run}_", names::PREFIX))
+        .fetch_one(connection)
+        .await
+        .map_err(RigError::refused("ask which runs are alive"))
+}
