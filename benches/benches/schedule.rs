@@ -64,7 +64,7 @@ fn ids(criterion: &mut Criterion) {
     group.bench_function("payload and key", |bencher| {
         bencher.iter(|| {
             for (service, event) in events() {
-                black_box(payloads.get(service, event.write, event.event));
+                black_box(payloads.get(service, event));
                 black_box(plan.key(service, event));
             }
         });

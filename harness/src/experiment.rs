@@ -10,22 +10,22 @@ use crate::{
     measure::{self, Measurements},
     plan::Plan,
     progress::Progress,
-    record::Record,
-    rig::{Rig, RigError, RigFacts, RigRequest},
+    record::{self, Machine, Record},
+    rig::{Rig, RigError, RigRequest},
     run::{self, RunError, Setting},
     scenario::{Cell, Role, Scenario},
-    verdict::{self, MeasuredCell},
+    verdict::{self, MeasuredCell, ReasonKind},
 };
 
-/// Why an experiment has no record.
+/// Why an experiment came to no end.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// There is no rig.
+    /// There is no rig, or it broke.
     #[error(transparent)]
     Rig(#[from] RigError),
     /// The server has too few connections for the largest cell.
     #[error(
-        "cell {cell} needs {needed} connections and the server has {free} to give: raise max_connections, or lower \
+        "cell `{cell}` needs {needed} connections and the server has {free} to give: raise max_connections, or lower \
          service.pool, load.services or drainer.instances"
     )]
     Connections {
@@ -37,17 +37,20 @@ pub enum ExperimentError {
         free: u32,
     },
     /// A cell could not be run to its end.
-    #[error("cell {cell}: {source}")]
+    #[error("cell `{cell}`: {source}")]
     Run {
         /// Which.
         cell: String,
         /// Why.
         #[source]
-        source: RunError,
+        source: Box<RunError>,
     },
     /// Stopped by the user before there was anything to record.
     #[error("interrupted before anything was measured")]
     Interrupted,
+    /// It took longer than it may.
+    #[error("it did not end within --max-minutes {0}")]
+    TooLong(u64),
 }
 
 /// What an experiment is run with.
@@ -58,17 +61,25 @@ pub struct Request {
     /// Where.
     pub rig: RigRequest,
     /// The command line, for the record. No secret can be on it.
-    pub command: String,
+    pub command: Vec<String>,
     /// Ends it early: what was measured is recorded as partial.
     pub stop: CancellationToken,
-    /// Longest time for all of it.
+    /// Longest time for all of it; then it ends as if it were stopped.
     pub at_most: Option<Duration>,
 }
 
-/// Runs it.
+/// What was measured, and what ended it before all of it was.
+#[derive(Debug, Default)]
+struct Measured {
+    cells: Vec<MeasuredCell>,
+    ended: Option<ExperimentError>,
+}
+
+/// Runs it. Where a later cell fails, what was measured before is recorded as partial, with the reason.
 ///
 /// # Errors
-/// Nothing is left running and nothing is left behind, as far as the servers still answer.
+/// When there is nothing to record. Nothing is left running and nothing is left behind, as far as the servers still
+/// answer.
 pub async fn run(request: &Request, progress: &Progress) -> Result<Record, ExperimentError> {
     let started_at = jiff::Timestamp::now();
     progress.say("bringing the rig up");
@@ -80,51 +91,115 @@ pub async fn run(request: &Request, progress: &Progress) -> Result<Record, Exper
     for why in &rig.facts().why {
         progress.keep(why);
     }
-    let cells = cells(request, &rig, progress).await;
+    let mut measured = within_limit(request, &rig, progress).await;
     progress.say("taking the rig down");
-    let facts = rig.facts().clone();
-    let invalid = rig.invalid();
-    let closed = rig.close().await;
-    progress.done();
-    let mut cells = cells?;
-    if let Err(error) = closed {
-        progress.keep(format!("drainbench: {error}"));
+    let (facts, invalid) = (rig.facts().clone(), rig.invalid());
+    if let Err(error) = rig.close().await {
+        measured.ended.get_or_insert(error.into());
     }
-    if request.stop.is_cancelled() && cells.is_empty() {
-        return Err(ExperimentError::Interrupted);
+    if measured.cells.is_empty() {
+        if let Some(error) = measured.ended {
+            return Err(error);
+        }
+        if request.stop.is_cancelled() {
+            return Err(ExperimentError::Interrupted);
+        }
     }
-    let verdict = verdict::judge(&request.scenario, &cells, &invalid);
-    Ok(Record::new(&request.scenario, started_at, &request.command, facts, &mut cells, verdict))
+    let mut verdict = verdict::judge(&request.scenario, &measured.cells, &invalid);
+    if let Some(error) = measured.ended {
+        verdict = verdict.because(ReasonKind::Environment, error.to_string());
+    } else if request.stop.is_cancelled() {
+        verdict = verdict.because(ReasonKind::Interrupted, "the experiment was interrupted: it is partial");
+    }
+    let experiment = record::Experiment {
+        scenario: &request.scenario,
+        started_at,
+        command: request.command.clone(),
+        commit: option_env!("DRAINBENCH_COMMIT").map(str::to_owned),
+        machine: Machine::here(),
+        rig: Some(facts),
+    };
+    Ok(Record::new(experiment, &measured.cells, verdict))
+}
+
+/// Runs the cells; the limit ends them as an interrupt would, so that what they measured is kept.
+async fn within_limit(request: &Request, rig: &Rig, progress: &Progress) -> Measured {
+    let limit = request.at_most.unwrap_or(Duration::MAX);
+    let stop = request.stop.child_token();
+    let mut measured = Measured::default();
+    let in_time = {
+        let cells = cells(request, &stop, rig, progress, &mut measured);
+        tokio::pin!(cells);
+        tokio::select! {
+            () = &mut cells => true,
+            () = tokio::time::sleep(limit) => {
+                stop.cancel();
+                cells.await;
+                false
+            }
+        }
+    };
+    if in_time {
+        return measured;
+    }
+    measured.ended = Some(ExperimentError::TooLong(limit.as_secs() / 60));
+    // The user did not stop it: the reason is the limit.
+    for cell in &mut measured.cells {
+        cell.interrupted = false;
+    }
+    measured
 }
 
 async fn cells(
     request: &Request,
+    stop: &CancellationToken,
     rig: &Rig,
     progress: &Progress,
-) -> Result<Vec<MeasuredCell>, ExperimentError> {
+    measured: &mut Measured,
+) {
     if !rig.invalid().is_empty() {
-        return Ok(Vec::new());
+        return;
     }
-    enough_connections(&request.scenario, rig).await?;
-    let mut measured = Vec::new();
+    measured.ended = enough_connections(&request.scenario, rig).await.err();
     for round in 1..=request.scenario.rounds.get() {
         let mut control: Option<Measurements> = None;
         for (place, cell) in order(&request.scenario.cells, round) {
-            if request.stop.is_cancelled() {
-                return Ok(measured);
+            if stop.is_cancelled() || measured.ended.is_some() {
+                return;
             }
             let total = request.scenario.cells.len();
             let label = format!("[round {round} of {}, cell {} of {total}]", request.scenario.rounds, place + 1);
             let seat = Seat { cell, place, round, label };
-            let history = one(request, rig, progress, &seat).await?;
-            let cell = measure::cell(&history, cell, round, control.as_ref());
-            if cell.role == Some(Role::Control) {
-                control = Some(cell.measurements.clone());
+            match one(request, stop, rig, progress, &seat).await {
+                Ok(history) => measured.cells.push(measure_cell(history, cell, round, &mut control)),
+                // Before the first write there is nothing to keep, and the stop itself says why.
+                Err(ExperimentError::Run { source, .. }) if matches!(*source, RunError::Interrupted) => return,
+                Err(error) => measured.ended = Some(error),
             }
-            measured.push(cell);
         }
     }
-    Ok(measured)
+}
+
+/// A history becomes numbers here, and is dropped: only one is in memory at a time.
+fn measure_cell(
+    history: History,
+    cell: &Cell,
+    round: u32,
+    control: &mut Option<Measurements>,
+) -> MeasuredCell {
+    let measurements = measure::measure(&history, cell, control.as_ref());
+    if cell.role == Some(Role::Control) {
+        *control = Some(measurements.clone());
+    }
+    MeasuredCell {
+        label: cell.label.clone(),
+        role: cell.role,
+        design: cell.design,
+        round,
+        measurements,
+        troubles: history.troubles,
+        interrupted: history.interrupted,
+    }
 }
 
 /// The control first, because others are paired with it; the rest forward in odd rounds and backward in even ones, so
@@ -148,22 +223,24 @@ struct Seat<'a> {
 
 async fn one(
     request: &Request,
+    stop: &CancellationToken,
     rig: &Rig,
     progress: &Progress,
     seat: &Seat<'_>,
 ) -> Result<History, ExperimentError> {
-    let failed = |source| ExperimentError::Run { cell: seat.cell.label.clone(), source };
     let plan = Plan::new(request.scenario.seed, seat.cell, seat.round);
+    progress.say(format!("{} {}: making its databases", seat.label, seat.cell.label));
     let world = rig.world(seat.cell, seat.place, seat.round).await?;
     let live = Arc::new(Live::default());
     let line = progress.cell(&seat.label, seat.cell, &live);
-    let setting = Setting { cell: seat.cell, rig, world: &world, stop: &request.stop, live: &live };
+    let setting = Setting { cell: seat.cell, rig, world: &world, stop, exe: &request.rig.exe, live: &live };
     let history = run::run(setting, plan, request.scenario.seed).await;
     drop(line);
-    if let Err(error) = world.remove().await {
-        progress.keep(format!("drainbench: {error}"));
-    }
-    history.map_err(failed)
+    let removed = world.remove().await;
+    let history = history
+        .map_err(|source| ExperimentError::Run { cell: seat.cell.label.clone(), source: Box::new(source) })?;
+    removed?;
+    Ok(history)
 }
 
 async fn enough_connections(scenario: &Scenario, rig: &Rig) -> Result<(), ExperimentError> {
@@ -174,5 +251,22 @@ async fn enough_connections(scenario: &Scenario, rig: &Rig) -> Result<(), Experi
             Err(ExperimentError::Connections { cell: cell.label.clone(), needed, free })
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn even_rounds_run_backward_after_the_control() {
+        let overrides = crate::scenario::Overrides::default();
+        let (name, text) = crate::scenario::find("workspace").expect("it is shipped");
+        let scenario = crate::scenario::load(&name, &text, &overrides).expect("it is valid");
+        let labels = |round| -> Vec<&str> {
+            order(&scenario.cells, round).iter().map(|(_, cell)| cell.label.as_str()).collect()
+        };
+        assert_eq!(labels(1), ["control", "old", "new"]);
+        assert_eq!(labels(2), ["control", "new", "old"]);
     }
 }

@@ -131,7 +131,8 @@ pub struct ProcessUse {
 /// Counters of the database over the cell, all its databases together. `None`: not visible on this rig.
 #[derive(Debug, Clone, Default)]
 pub struct DatabaseUse {
-    /// WAL written by the whole server from before the backlog's end (the origin) to after the last drainer stopped.
+    /// WAL written by the whole server from before the cell's first write (its backlog included) to after the last
+    /// drainer stopped. A paired control wrote the same backlog.
     pub wal_bytes: Option<u64>,
     /// `xact_commit` of the cell's databases over the same span.
     pub commits: Option<u64>,

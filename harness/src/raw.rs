@@ -78,6 +78,10 @@ async fn within<T>(doing: &'static str, word: impl Future<Output = lapin::Result
     }
 }
 
+/// What the client calls a publisher confirm and does not let us name.
+trait Confirm: Future<Output = lapin::Result<Confirmation>> + Send {}
+impl<T: Future<Output = lapin::Result<Confirmation>> + Send> Confirm for T {}
+
 struct Publisher {
     channel: Channel,
     exchanges: Vec<String>,
@@ -131,24 +135,22 @@ impl Publisher {
         &self,
         service: u16,
         at: EventRef,
-    ) -> Result<lapin::publisher_confirm::PublisherConfirm, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<impl Confirm + use<>, Box<dyn std::error::Error + Send + Sync>> {
         let event = load::build(&self.work, service, at)?;
         let exchange = self.exchanges[usize::from(service)].as_str();
+        let body = event.to_json();
         let publish = self.channel.basic_publish(
             exchange.into(),
             event.event_type.as_str().into(),
             BasicPublishOptions::default(),
-            event.to_json().as_bytes(),
+            body.as_bytes(),
             drainer::publish::properties(&event),
         );
         Ok(within("publish", publish).await?)
     }
 }
 
-async fn timed(
-    published: Instant,
-    confirm: lapin::publisher_confirm::PublisherConfirm,
-) -> Result<Duration, String> {
+async fn timed(published: Instant, confirm: impl Confirm) -> Result<Duration, String> {
     match tokio::time::timeout(BROKER_WITHIN, confirm).await {
         Ok(Ok(Confirmation::Ack(None))) => Ok(published.elapsed()),
         Ok(Ok(other)) => Err(format!("{other:?}")),

@@ -1,6 +1,7 @@
 //! One cell, from an empty world to its history. The only place that knows the order.
 
 use std::{
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -80,6 +81,8 @@ pub struct Setting<'a> {
     pub world: &'a World,
     /// Ends it early.
     pub stop: &'a CancellationToken,
+    /// Our own program, which drainer processes are.
+    pub exe: &'a Path,
     /// For people.
     pub live: &'a Arc<Live>,
 }
@@ -92,6 +95,9 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
     let Setting { cell, world, stop, live, .. } = setting;
     let plan = Arc::new(plan);
     let payloads = Arc::new(Payloads::new(seed, plan.load.payload_bytes));
+    // Before the pools: a session that was there before would hand in its counters late.
+    let databases: Vec<_> = world.services.iter().map(|service| service.database.clone()).collect();
+    let inspector = Inspector::start(&databases, &world.admin).await?;
     let clients = clients(cell, world).await?;
     let work = |clock, committed| Work {
         plan: Arc::clone(&plan),
@@ -104,16 +110,15 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
 
     let queues: Vec<String> = world.services.iter().map(|service| service.queue.clone()).collect();
     let consumers = sink::subscribe(&world.broker, &queues).await?;
-    let inspector = Inspector::start(&world.admin, &world.services).await?;
     let clock = Clock::starting_at(Instant::now() + HEAD_START);
     let started_at = jiff::Timestamp::now();
-    let sampler = sampler(setting, clock)?;
+    let sampler = sampler(setting, clock).await?;
     let sink = Sink::start(consumers, &plan, clock, live);
 
     let (committed, commits) = mpsc::unbounded_channel();
     let raw = cell.design == CellDesign::Raw;
     let work = work(clock, raw.then_some(committed));
-    let ground = Ground { cell, rig: setting.rig, world, clients: &clients, work: &work };
+    let ground = Ground { cell, rig: setting.rig, world, clients: &clients, work: &work, exe: setting.exe };
     let fleet = Fleet::start(ground, raw.then_some(commits)).await?;
     let scheduled = schedule(&clients, &work, stop).await?;
     drop(work);
@@ -127,7 +132,7 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
         // A backend reports its counters when it exits.
         client.pool.close().await;
     }
-    let database = inspector.finish().await?;
+    let database = inspector.finish().await;
     let services = services(world, &plan, backlogs, scheduled, reads).await?;
     Ok(History {
         started_at,
@@ -150,9 +155,9 @@ fn window(cell: &Cell) -> std::ops::Range<u64> {
     ns(load.warm_up)..ns(load.warm_up + load.duration)
 }
 
-fn sampler(setting: Setting<'_>, clock: Clock) -> Result<Sampler, crate::sampler::SamplerError> {
+async fn sampler(setting: Setting<'_>, clock: Clock) -> Result<Sampler, crate::sampler::SamplerError> {
     let databases = setting.world.services.iter().map(|service| service.database_name.clone()).collect();
-    Sampler::start(setting.world.admin.clone(), databases, &setting.cell.settings.sampler, clock.origin())
+    Sampler::start(setting.world.admin.clone(), databases, &setting.cell.settings.sampler, clock.origin()).await
 }
 
 /// Each service's pool, every connection open: the first writes of a service do not measure connecting.

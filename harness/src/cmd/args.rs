@@ -1,7 +1,10 @@
 //! Arguments that several verbs share.
 
+use std::path::PathBuf;
+
 use crate::{
     exit::Exit,
+    rig::{RigChoice, RigError, RigRequest},
     scenario::{self, Overrides, Scenario, ScenarioError},
 };
 
@@ -49,5 +52,26 @@ fn key_and_value(given: &str) -> Result<(String, String), String> {
     match given.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
         _ => Err(String::from("write it as KEY=VALUE, such as load.rate=200")),
+    }
+}
+
+/// Which rig.
+#[derive(Debug, Clone, clap::Args)]
+pub struct RigArgs {
+    /// Where the servers come from
+    #[arg(long, value_enum, default_value_t)]
+    rig: RigChoice,
+    /// Folder of PostgreSQL's server binaries, for the local rig
+    #[arg(long, value_name = "DIR")]
+    pg_bin: Option<PathBuf>,
+}
+
+impl RigArgs {
+    /// The rig that is asked for, with what the environment says of it.
+    ///
+    /// # Errors
+    /// When the environment contradicts itself, or our own program cannot be found.
+    pub fn request(&self) -> Result<RigRequest, RigError> {
+        RigRequest::from_env(self.rig, self.pg_bin.clone())
     }
 }

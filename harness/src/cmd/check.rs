@@ -58,7 +58,7 @@ pub fn describe(scenario: &Scenario) -> String {
 
 fn cells(scenario: &Scenario) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(["  cell", "role", "design", "services", "load", "writes", "events", "backlog", "cases", "connections"]);
     for cell in &scenario.cells {
         let load = &cell.settings.load;

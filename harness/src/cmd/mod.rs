@@ -1,7 +1,9 @@
 //! One file a verb.
 
+pub mod args;
 pub mod check;
 pub mod doctor;
+mod present;
 pub mod report;
 pub mod rig;
 pub mod run;

@@ -95,7 +95,7 @@ pub(super) async fn experiment(scenario: Scenario, how: How) -> Exit {
             return Exit::Environment;
         }
     };
-    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let command = std::env::args().collect();
     let request = Request { scenario, rig, command, stop, at_most: limit };
     let progress = Progress::new();
     match experiment::run(&request, &progress).await {

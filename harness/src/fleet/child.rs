@@ -54,7 +54,7 @@ impl Child {
     ) -> io::Result<Self> {
         let service = &ground.world.services[usize::from(at.service)];
         let name = format!("{}:{}", service.name, at.instance);
-        let mut command = Command::new(ground.rig.exe());
+        let mut command = Command::new(ground.exe);
         command.arg(VERB).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         for (variable, _) in std::env::vars_os() {
             // Somebody's shell may export settings of a drainer of theirs.

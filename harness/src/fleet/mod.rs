@@ -2,7 +2,7 @@
 
 mod child;
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, path::Path, sync::Arc, time::Duration};
 
 use drainer::{Broker, Config, Design, Drainer, Observer};
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -78,7 +78,7 @@ pub enum FleetError {
 }
 
 /// What a fleet is started with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Ground<'a> {
     /// Which design, and where.
     pub cell: &'a Cell,
@@ -90,6 +90,8 @@ pub struct Ground<'a> {
     pub clients: &'a [Client],
     /// What is written, for the yardstick that publishes it.
     pub work: &'a Work,
+    /// Our own program, which drainer processes are.
+    pub exe: &'a Path,
 }
 
 /// The commits that the `raw` yardstick publishes.

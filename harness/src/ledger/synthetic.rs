@@ -94,7 +94,7 @@ impl Builder {
         Self {
             history: History {
                 started_at: jiff::Timestamp::UNIX_EPOCH,
-                plan: Plan { load: load(services), services: plans.collect(), tag: 1 },
+                plan: Plan::by_hand(load(services), plans.collect(), 1),
                 window_ns: 0..10 * SECOND,
                 drained_ns: Some(0..12 * SECOND),
                 services: (0..services).map(|_| ServiceHistory::default()).collect(),

@@ -4,6 +4,7 @@ use rand_chacha::rand_core::Rng;
 use serde_json::value::RawValue;
 
 use super::draw;
+use crate::history::EventRef;
 
 /// The pool's size, unless a few values of the largest payload need more.
 const POOL_BYTES: u32 = 1 << 20;
@@ -32,9 +33,14 @@ impl Payloads {
     }
     /// The `data` of an event: the same for the same seed and place.
     #[must_use]
-    pub fn get(&self, service: u16, write: u32, event: u16) -> &RawValue {
-        let drawn = draw::word(self.seed, draw::Purpose::Payload, service, write, event);
+    pub fn data(&self, service: u16, event: EventRef) -> &RawValue {
+        let drawn = draw::word(self.seed, draw::Purpose::Payload, service, event.write, event.event);
         &self.pool[(drawn % self.pool.len() as u64) as usize]
+    }
+    /// Its text.
+    #[must_use]
+    pub fn get(&self, service: u16, event: EventRef) -> &str {
+        self.data(service, event).get()
     }
 }
 

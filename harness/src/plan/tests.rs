@@ -210,13 +210,13 @@ fn payloads_are_json_of_the_exact_size() {
     for bytes in [2, 3, 10, 11, 12, 340, 65_536, 1 << 20] {
         let payloads = Payloads::new(477, bytes);
         for write in 0..50 {
-            let data = payloads.get(0, write, 0).get();
+            let data = payloads.get(0, EventRef { write, event: 0 });
             assert_eq!(data.len(), bytes as usize);
             serde_json::from_str::<serde_json::Value>(data).expect("JSON");
         }
     }
     let payloads = Payloads::new(477, 340);
-    let different: BTreeSet<&str> = (0..1000).map(|write| payloads.get(3, write, 0).get()).collect();
+    let different: BTreeSet<&str> = (0..1000).map(|write| payloads.get(3, EventRef { write, event: 0 })).collect();
     assert!(different.len() > 500, "{} different values", different.len());
 }
 
@@ -259,9 +259,9 @@ fn fingerprint_of_schedule_ids_and_payloads() {
     insta::assert_snapshot!(hex(hash.finalize().as_slice()), @"d5185aed7ef513edf67c3ec5efe7fbde831009898b7261cf8d9ed4bc61dbe547");
 
     let payloads = Payloads::new(477, 340);
-    insta::assert_snapshot!(payloads.get(1, 2, 3).get()[..60], @r#"{"text":"oHqFpWsM7WRT8zlEeOpTpikaKqRi0F82qyMKLmpvrahdQ6bTALo"#);
+    insta::assert_snapshot!(payloads.get(1, EventRef { write: 2, event: 3 })[..60], @r#"{"text":"oHqFpWsM7WRT8zlEeOpTpikaKqRi0F82qyMKLmpvrahdQ6bTALo"#);
     let mut hash = Sha256::new();
-    (0..1000).for_each(|write| hash.update(payloads.get(0, write, 0).get()));
+    (0..1000).for_each(|write| hash.update(payloads.get(0, EventRef { write, event: 0 })));
     insta::assert_snapshot!(hex(hash.finalize().as_slice()), @"6719eae86df7babd6cf6261b8f84655d75019b96bd0dbec3f2b958c3b1d22e4a");
 
     let plan = plan(|_| ());

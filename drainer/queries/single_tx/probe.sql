@@ -1,0 +1,2 @@
+-- Reads no row: fails when the table or a column that this design needs is missing.
+/* drainer:probe */ SELECT id, payload, enqueued_at, published_at, attempts, last_error FROM event_outbox LIMIT 0
