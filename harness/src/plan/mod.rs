@@ -85,6 +85,12 @@ impl Plan {
         let key_shares = zipf(load.keys, load.key_skew).into();
         Self { tag: id::tag(seed, &cell.label, round), load, services, seed, key_shares }
     }
+    /// A plan of services that were made by hand, for histories that no run wrote.
+    #[must_use]
+    pub fn by_hand(load: Load, services: Vec<ServicePlan>, tag: u64) -> Self {
+        let key_shares = zipf(load.keys, load.key_skew).into();
+        Self { load, services, tag, seed: 0, key_shares }
+    }
     /// Events of each write.
     #[must_use]
     pub fn events_per_write(&self) -> u16 {
@@ -184,8 +190,9 @@ fn window_ns(load: &Load) -> Range<u64> {
     schedule::nanos(load.warm_up)..schedule::nanos(load.warm_up + load.duration)
 }
 
-/// Name of a service; the rig needs it before there is a plan.
-pub(crate) fn service_name(services: u16, index: u16) -> String {
+/// Name of a service; also the last part of database, exchange and queue.
+#[must_use]
+pub fn service_name(services: u16, index: u16) -> String {
     let width = services.saturating_sub(1).to_string().len().max(2);
     format!("svc{index:0width$}")
 }

@@ -113,7 +113,7 @@ pub const DATABASE_URL: &str = "DRAINBENCH_DATABASE_URL";
 pub const AMQP_URL: &str = "DRAINBENCH_AMQP_URL";
 
 /// What a report says of the rig. No secret is in it.
-#[derive(Debug, Clone, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RigFacts {
     /// Which it is.
     pub kind: RigKind,
