@@ -59,7 +59,10 @@ async fn a_database_that_stops_for_two_seconds_makes_two_seconds_of_slow_writes(
         .filter(|write| write.outcome != Outcome::Failed && write.ended_ns - write.due_ns > 100_000_000)
         .count();
     // A write due in the last 100 ms of the stop is not slower than that; some before the stop wait behind it.
-    assert!((slow as f64 - planned).abs() < planned * 0.2, "{slow} slow writes, {planned} were due in the stop");
+    assert!(
+        (slow as f64 - planned).abs() < planned * 0.2,
+        "{slow} slow writes, {planned} were due in the stop"
+    );
     let found = measure::measure(&history, cell, None);
     assert!(found.named("persist.max") >= Some(1_800.0), "{:?}", found.named("persist.max"));
     assert!(found.named("lag.p99") < Some(50.0), "the generator waited: {:?}", found.named("lag.p99"));
@@ -73,7 +76,8 @@ async fn stop_backends(admin: &sqlx::postgres::PgConnectOptions, database: &str,
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let mut connection = admin.connect().await.expect("the server answers");
-    let backends = "SELECT pid FROM pg_stat_activity WHERE datname = $1 AND application_name LIKE 'drainbench:%'";
+    let backends =
+        "SELECT pid FROM pg_stat_activity WHERE datname = $1 AND application_name LIKE 'drainbench:%'";
     let pids: Vec<i32> =
         sqlx::query_scalar(backends).bind(database).fetch_all(&mut connection).await.expect("it is a query");
     assert_eq!(pids.len(), 5, "the whole pool is stopped");

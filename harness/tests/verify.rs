@@ -41,7 +41,9 @@ fn the_new_design_passes_and_the_old_one_shows_its_symptoms() {
     assert_eq!(code, 0, "{stdout}{stderr}");
     assert!(stdout.contains("PASS"), "{stdout}");
     let record = record(dir.path());
-    let [control, old, new] = record.cells.as_slice() else { panic!("three cells: {:?}", record.cells.len()) };
+    let [control, old, new] = record.cells.as_slice() else {
+        panic!("three cells: {:?}", record.cells.len())
+    };
     assert!(control.counts.committed > 200 && control.counts.rolled_back > 0, "{:?}", control.counts);
     for cell in [old, new] {
         assert_eq!((cell.audit.tally.lost, cell.audit.tally.phantom, cell.audit.tally.waiting), (0, 0, 0));

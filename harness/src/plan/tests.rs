@@ -216,7 +216,8 @@ fn payloads_are_json_of_the_exact_size() {
         }
     }
     let payloads = Payloads::new(477, 340);
-    let different: BTreeSet<&str> = (0..1000).map(|write| payloads.get(3, EventRef { write, event: 0 })).collect();
+    let different: BTreeSet<&str> =
+        (0..1000).map(|write| payloads.get(3, EventRef { write, event: 0 })).collect();
     assert!(different.len() > 500, "{} different values", different.len());
 }
 

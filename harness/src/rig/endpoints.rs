@@ -111,7 +111,8 @@ impl Amqp {
 
     /// Its addresses.
     pub(crate) async fn addresses(&self) -> Result<Vec<SocketAddr>, RigError> {
-        let found = tokio::time::timeout(CONNECT_WITHIN, tokio::net::lookup_host((self.host.as_str(), self.port)));
+        let found =
+            tokio::time::timeout(CONNECT_WITHIN, tokio::net::lookup_host((self.host.as_str(), self.port)));
         match found.await {
             Ok(Ok(addresses)) => Ok(addresses.collect()),
             Ok(Err(error)) => Err(self.unreachable(error.to_string())),
@@ -146,7 +147,10 @@ mod tests {
     fn a_url_by_way_of_a_proxy_keeps_all_but_host_and_port() {
         let addr: SocketAddr = "127.0.0.1:4000".parse().unwrap();
         for (url, expected) in [
-            ("amqp://u:p%40ss@mq.example:5673/%2fv?heartbeat=10", "amqp://u:p%40ss@127.0.0.1:4000/%2fv?heartbeat=10"),
+            (
+                "amqp://u:p%40ss@mq.example:5673/%2fv?heartbeat=10",
+                "amqp://u:p%40ss@127.0.0.1:4000/%2fv?heartbeat=10",
+            ),
             ("amqp://mq.example", "amqp://127.0.0.1:4000"),
             ("amqp://u:p@[::1]:5672/%2f", "amqp://u:p@127.0.0.1:4000/%2f"),
         ] {

@@ -1,6 +1,9 @@
 //! Which rigs this machine can run, without starting one.
 
-use super::{AMQP_URL, DATABASE_URL, RigError, RigKind, RigRequest, binaries, broker::Broker, endpoints::Endpoints, provision::NO_DOCKER};
+use super::{
+    AMQP_URL, DATABASE_URL, RigError, RigKind, RigRequest, binaries, broker::Broker, endpoints::Endpoints,
+    provision::NO_DOCKER,
+};
 
 /// What was found of one rig.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,14 +18,18 @@ pub struct Finding {
 
 /// Looks at each rig, in the order in which `auto` takes them.
 pub async fn survey(request: &RigRequest) -> Vec<Finding> {
-    let docker = Finding { kind: RigKind::Docker, works: false, lines: vec![format!("not there yet: {NO_DOCKER}")] };
+    let docker =
+        Finding { kind: RigKind::Docker, works: false, lines: vec![format!("not there yet: {NO_DOCKER}")] };
     vec![external(request).await, docker, local(request)]
 }
 
 async fn external(request: &RigRequest) -> Finding {
     let finding = |works, lines| Finding { kind: RigKind::External, works, lines };
     let (Some(database), Some(amqp)) = &request.external else {
-        return finding(false, vec![format!("set {DATABASE_URL} and {AMQP_URL} to use servers that are there")]);
+        return finding(
+            false,
+            vec![format!("set {DATABASE_URL} and {AMQP_URL} to use servers that are there")],
+        );
     };
     let endpoints = match Endpoints::parse(database, amqp) {
         Ok(endpoints) => endpoints,
@@ -36,7 +43,14 @@ async fn external(request: &RigRequest) -> Finding {
     };
     let lines = vec![
         line("PostgreSQL", endpoints.database_at(), database.err()),
-        line("RabbitMQ", endpoints.amqp.at(), broker.as_ref().err().map(|error| RigError::Refused { doing: "reach RabbitMQ".into(), reason: error.to_string() })),
+        line(
+            "RabbitMQ",
+            endpoints.amqp.at(),
+            broker
+                .as_ref()
+                .err()
+                .map(|error| RigError::Refused { doing: "reach RabbitMQ".into(), reason: error.to_string() }),
+        ),
     ];
     if let Ok(broker) = broker {
         broker.close().await;
