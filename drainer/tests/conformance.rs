@@ -1,6 +1,8 @@
 //! One suite for every design, against real servers: `DRAINBENCH_DATABASE_URL` (with the right to create databases)
 //! and `DRAINBENCH_AMQP_URL`. Run `make test`, or `drainbench rig -- cargo nextest run`.
 
+#![expect(clippy::unwrap_used, reason = "a test tells by panicking")]
+
 mod cases;
 mod support;
 

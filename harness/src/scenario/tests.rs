@@ -669,6 +669,7 @@ fn relations_are_proved() {
       ╰────
      help: add `burst_every = "10s"`
     "#);
+    insta::assert_snapshot!(changed("rate = 100", "rate = 100000\narrivals = \"burst\"\nburst_every = \"20h\""), @"");
     insta::assert_snapshot!(changed("rate = 100", "rate = 100\nramp_from = 1"), @r#"
      × mine.toml:6: `load.ramp_from = 1`: is of `arrivals = "ramp"` alone, and these are "constant"
       ╭─[mine.toml:6:13]

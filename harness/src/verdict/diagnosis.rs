@@ -41,7 +41,14 @@ pub(super) fn mechanism(found: &Measurements) -> Option<String> {
         Timing::Commit | Timing::Execute => {
             Some(top_wait(found).map_or(spent.clone(), |wait| format!("{spent}, waiting on {wait}")))
         }
-        _ => Some(spent),
+        Timing::Lag
+        | Timing::Acquire
+        | Timing::Persist
+        | Timing::Service
+        | Timing::Deliver
+        | Timing::Confirm
+        | Timing::Claim
+        | Timing::Mark => Some(spent),
     }
 }
 

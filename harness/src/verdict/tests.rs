@@ -296,10 +296,8 @@ fn every_symptom_must_show() {
     ends(&one, Outcome::Inconclusive, 5);
     assert_eq!(
         texts(&one, ReasonKind::Inconclusive),
-        [
-            "not every symptom shows: persist.p99 > 1,000 ms does not in `old` (6.00 ms); idle_in_tx.rows > 0 \
-             does in `old` (24,372)"
-        ]
+        ["not every symptom shows: persist.p99 > 1,000 ms does not in `old` (6.00 ms); idle_in_tx.rows > 0 \
+             does in `old` (24,372)"]
     );
     let note = texts(&one, ReasonKind::Note)[0];
     assert!(note.contains("(24,372 rows") && note.contains("hurts nobody here"), "{note}");
