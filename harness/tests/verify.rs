@@ -131,6 +131,21 @@ fn an_interrupted_run_is_recorded_as_partial() {
     assert_eq!(record.verdict.exit_code, 130);
 }
 
+/// What is known at once needs no cell: a commit that does not wait for the disk measures nothing.
+#[test]
+fn a_server_without_durability_is_invalid_before_any_cell() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = scenario(dir.path(), SMALL);
+    let url = format!("{}?options[synchronous_commit]=off", support::rig_urls().0);
+    let mut command = drainbench();
+    command.env("DRAINBENCH_DATABASE_URL", url).args(["verify", "--rig", "external", "--out"]);
+    let output = command.arg(dir.path().join("out")).arg(path).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(5), "{:?}", said(&output));
+    let record = record(dir.path());
+    assert!(record.cells.is_empty());
+    assert!(record.verdict.reasons.iter().any(|reason| reason.text.contains("synchronous_commit")));
+}
+
 /// Reads the program's own words until it says that the load runs.
 fn wait_for_load(stderr: impl std::io::Read + Send + 'static) {
     use std::io::BufRead as _;

@@ -367,7 +367,7 @@ fn a_stopped_database_shows_in_its_seconds() {
     assert_eq!(series.due[..5], [100; 5]);
     assert_eq!(series.committed[..5], [100, 100, 0, 0, 300]);
     assert_eq!(series.persist_max_ms[2], Some(2_000.0));
-    assert_eq!(series.persist_p50_ms[3], Some(510.0));
+    assert_eq!(series.persist_p50_ms[3], Some(500.0));
     assert_eq!(series.persist_p99_ms[1], Some(1.0));
     assert_eq!(series.persist_p50_ms[9], None);
     let slow = found.distributions[&Timing::Persist].merged.count_between(5_000, 10_000_000);

@@ -14,20 +14,20 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 /// A database of the test's own, and the way to it.
 #[derive(Clone)]
-pub struct Database {
-    pub name: String,
-    pub url: String,
-    pub options: PgConnectOptions,
+pub(crate) struct Database {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) options: PgConnectOptions,
 }
 
 /// URL of the rig's PostgreSQL.
-pub fn server_url() -> String {
+pub(crate) fn server_url() -> String {
     std::env::var("DRAINBENCH_DATABASE_URL")
         .expect("run `make test`, or `drainbench rig -- cargo nextest run`")
 }
 
 /// Runs a test in a fresh database, which is gone afterwards, also when the test fails.
-pub fn with_database<F: Future<Output = ()>>(test: impl FnOnce(Database) -> F) {
+pub(crate) fn with_database<F: Future<Output = ()>>(test: impl FnOnce(Database) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let name = format!("drainbench_test_{}", uuid::Uuid::new_v4().simple());
@@ -48,7 +48,7 @@ pub fn with_database<F: Future<Output = ()>>(test: impl FnOnce(Database) -> F) {
 }
 
 /// The URL with another database.
-pub fn with_path(url: &str, database: &str) -> String {
+pub(crate) fn with_path(url: &str, database: &str) -> String {
     let (base, parameters) = url.split_once('?').map_or((url, ""), |(base, parameters)| (base, parameters));
     let (scheme, rest) = base.split_once("://").unwrap();
     let authority = rest.split('/').next().unwrap();
@@ -57,7 +57,7 @@ pub fn with_path(url: &str, database: &str) -> String {
 
 impl Database {
     /// A session of somebody.
-    pub async fn session(&self, application: &str) -> Session {
+    pub(crate) async fn session(&self, application: &str) -> Session {
         let options = self.options.clone().application_name(application);
         let mut connection = PgConnection::connect_with(&options).await.unwrap();
         let pid = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut connection).await.unwrap();
@@ -65,7 +65,7 @@ impl Database {
     }
 
     /// Waits until the sampler's or another's session is in this database, and returns its backend.
-    pub async fn backend_of(&self, application: &str) -> i32 {
+    pub(crate) async fn backend_of(&self, application: &str) -> i32 {
         let mut other = self.session("test").await;
         let sql =
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1";
@@ -77,14 +77,14 @@ impl Database {
 }
 
 /// One connection.
-pub struct Session {
-    pub connection: PgConnection,
-    pub pid: i32,
+pub(crate) struct Session {
+    pub(crate) connection: PgConnection,
+    pub(crate) pid: i32,
 }
 
 impl Session {
     /// Sends text as it is, comments and all.
-    pub async fn say(&mut self, sql: &str) {
+    pub(crate) async fn say(&mut self, sql: &str) {
         say(&mut self.connection, sql).await;
     }
 }
@@ -94,7 +94,7 @@ async fn say(connection: &mut PgConnection, sql: &str) {
 }
 
 /// Asks again until there is an answer.
-pub async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + WITHIN;
     loop {
         if let Some(answer) = ask().await {
@@ -106,6 +106,6 @@ pub async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T 
 }
 
 /// Lets a sampler make some ticks.
-pub async fn a_while() {
+pub(crate) async fn a_while() {
     tokio::time::sleep(Duration::from_millis(300)).await;
 }
