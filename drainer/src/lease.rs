@@ -77,7 +77,7 @@ impl Progress {
 }
 
 /// Claims a batch, oldest first.
-pub(crate) async fn claim(drainer: &Drainer, tick: &mut Tick) -> Result<Vec<Claimed>, DrainError> {
+async fn claim(drainer: &Drainer, tick: &mut Tick) -> Result<Vec<Claimed>, DrainError> {
     let config = &drainer.config;
     let started = Instant::now();
     let mut session = Session::acquire(&drainer.pool, "claim", config.statement_timeout).await?;
@@ -134,19 +134,10 @@ async fn settled(publish: InFlight) -> (Uuid, Result<Duration, PublishError>) {
 async fn mark_published(drainer: &Drainer, progress: &Progress, tick: &mut Tick) -> Result<(), DrainError> {
     let ids: Vec<Uuid> = progress.confirmed.iter().map(|(id, _)| *id).collect();
     tick.stats.confirmed = count(ids.len());
-    mark_ids_published(drainer, &ids, tick).await
-}
-
-/// Marks `ids` as published, as long as they are ours.
-pub(crate) async fn mark_ids_published(
-    drainer: &Drainer,
-    ids: &[Uuid],
-    tick: &mut Tick,
-) -> Result<(), DrainError> {
     if ids.is_empty() {
         return Ok(());
     }
-    let statement = sqlx::query(query!("lease/mark_published")).bind(&drainer.config.id).bind(ids);
+    let statement = sqlx::query(query!("lease/mark_published")).bind(&drainer.config.id).bind(&ids);
     mark(drainer, ids.len(), statement, tick).await
 }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use crate::{
-    ErrorClass, Event, PUBLISH_ID_HEADER,
+    Event, PUBLISH_ID_HEADER,
     envelope::{EnvelopeError, Message},
 };
 
@@ -83,7 +83,8 @@ pub(crate) enum PublishError {
 impl PublishError {
     /// Whose fault it is.
     #[cfg(feature = "baseline")]
-    pub(crate) fn class(&self) -> ErrorClass {
+    pub(crate) fn class(&self) -> crate::ErrorClass {
+        use crate::ErrorClass;
         match self {
             Self::Envelope(_) | Self::Nack | Self::Returned { .. } => ErrorClass::Event,
             Self::Publish(_) | Self::NotRequested | Self::Confirm(_) | Self::Deadline(_) => {

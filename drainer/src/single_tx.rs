@@ -49,11 +49,7 @@ pub(crate) async fn tick(
 }
 
 /// Locks a batch, oldest first.
-pub(crate) async fn lock(
-    drainer: &Drainer,
-    tx: &mut Tx,
-    tick: &mut Tick,
-) -> Result<Vec<Claimed>, DrainError> {
+async fn lock(drainer: &Drainer, tx: &mut Tx, tick: &mut Tick) -> Result<Vec<Claimed>, DrainError> {
     let statement = sqlx::query(query!("single_tx/claim")).bind(i64::from(drainer.config.batch_size.get()));
     let rows = tx.session().fetch_all("claim", statement, &mut tick.statements).await?;
     let rows: Result<Vec<Claimed>, sqlx::Error> = rows.iter().map(Claimed::try_from).collect();
@@ -101,7 +97,7 @@ async fn publish_one(
 }
 
 /// Marks one row in the transaction.
-pub(crate) async fn mark_published(tx: &mut Tx, row: &Claimed, tick: &mut Tick) -> Result<(), DrainError> {
+async fn mark_published(tx: &mut Tx, row: &Claimed, tick: &mut Tick) -> Result<(), DrainError> {
     let started = Instant::now();
     let statement = sqlx::query(query!("single_tx/mark_published")).bind(row.id);
     tx.session().execute("mark", statement, &mut tick.statements).await?;

@@ -35,6 +35,7 @@ impl Tx {
 
     /// # Errors
     /// Rolled back all the same: the connection is closed.
+    #[cfg(feature = "baseline")]
     pub(crate) async fn rollback(self, sent: &mut u64) -> Result<(), DrainError> {
         self.end("rollback", query!("tx/rollback"), sent).await
     }

@@ -53,7 +53,10 @@ async fn one_json_line_a_tick_until_it_is_told_to_stop() {
             ticks.push(serde_json::from_str(&line).unwrap());
         }
         assert_eq!(ticks.iter().map(|tick| tick.stats.confirmed).collect::<Vec<_>>(), [10, 2, 0]);
-        assert_eq!(world.sessions("drainer:lines", "%").await, 1);
+        assert!(
+            (1..=2).contains(&world.sessions("drainer:lines", "%").await),
+            "a pool of two, under the drainer's name"
+        );
         assert_exactly_once(&events, &world.arrivals().await);
         signal(&drainer, "TERM").await;
         drop(lines);

@@ -5,6 +5,7 @@ use std::{
     env,
     net::{SocketAddr, ToSocketAddrs},
     panic::AssertUnwindSafe,
+    pin::Pin,
     sync::Arc,
     time::Duration,
 };
@@ -77,17 +78,22 @@ fn variable(name: &str) -> String {
     })
 }
 
-/// Runs `test` in a world of its own and removes it afterwards.
-pub(crate) async fn within_world<F>(design: Design, test: impl FnOnce(Arc<World>) -> F)
+/// Runs `test` in a world of its own and removes it afterwards. Boxed, because a test's future is large.
+pub(crate) fn within_world<F>(
+    design: Design,
+    test: impl FnOnce(Arc<World>) -> F,
+) -> Pin<Box<impl Future<Output = ()>>>
 where
     F: Future<Output = ()>,
 {
-    let world = Arc::new(World::build(design).await);
-    let ended = AssertUnwindSafe(test(Arc::clone(&world))).catch_unwind().await;
-    world.remove().await;
-    if let Err(panic) = ended {
-        std::panic::resume_unwind(panic);
-    }
+    Box::pin(async move {
+        let world = Arc::new(Box::pin(World::build(design)).await);
+        let ended = AssertUnwindSafe(test(Arc::clone(&world))).catch_unwind().await;
+        world.remove().await;
+        if let Err(panic) = ended {
+            std::panic::resume_unwind(panic);
+        }
+    })
 }
 
 impl World {

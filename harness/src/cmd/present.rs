@@ -1,7 +1,7 @@
 //! Where a record goes, and what is printed of it.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -35,7 +35,7 @@ pub(super) fn record(record: &Record, out: &Path, json: bool) -> Exit {
     let printed = if json {
         record.to_json().map_err(|error| error.to_string())
     } else {
-        Ok(format!("{}\nreport: {}\n", report::terminal(record, io::stdout().is_terminal()), out.join("report.md").display()))
+        Ok(format!("{}\nreport: {}\n", report::terminal(record, super::report::look()), out.join("report.md").display()))
     };
     let printed = printed.and_then(|text| {
         let mut stdout = io::stdout().lock();

@@ -79,9 +79,9 @@ fn on_disk(wait: &str) -> bool {
 /// Which symptoms showed and which did not.
 pub(super) fn symptoms(shown: &[&Judged], missing: &[&Judged]) -> String {
     let list = |judged: &[&Judged]| {
-        let each = judged.iter().map(|symptom| {
-            format!("{} in `{}` ({})", symptom.rule(), symptom.cell, symptom.found())
-        });
+        let each = judged
+            .iter()
+            .map(|symptom| format!("{} in `{}` ({})", symptom.rule(), symptom.cell, symptom.found()));
         each.collect::<Vec<_>>().join(", ")
     };
     let did = if shown.is_empty() { "none did".to_owned() } else { format!("what did: {}", list(shown)) };
@@ -98,8 +98,10 @@ pub(super) fn harmless(bench: &Bench<'_>, shown: &[&Judged], missing: &[&Judged]
     let ours = cell.measurements.get(p99)?;
     let control = bench.control().and_then(|control| control.measurements.get(p99));
     let beside = control.map_or(String::new(), |value| format!(", {} in the control", figure(p99, value)));
-    let oldest =
-        cell.measurements.get(age).map_or(String::new(), |value| format!(", the oldest {}", figure(age, value)));
+    let oldest = cell
+        .measurements
+        .get(age)
+        .map_or(String::new(), |value| format!(", the oldest {}", figure(age, value)));
     Some(format!(
         "the transaction that `{}`'s drainer holds stands in the samples ({} rows{oldest}) and hurts nobody here: \
          persist p99 is {}{beside}",
