@@ -1,5 +1,7 @@
 //! Nothing is left: no process, no folder, no port, no database, however a run ends.
 
+#![expect(clippy::unwrap_used, reason = "a test tells by panicking")]
+
 mod rig_support;
 
 use std::{
@@ -7,16 +9,13 @@ use std::{
     io::{BufRead, BufReader, Read},
     net::TcpStream,
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use harness::rig::{Rig, RigChoice, RigRequest};
-use rig_support::{
-    URLS, cell, channel, command_line, databases, guard_of, has_exchange, has_queue, on_servers_of,
-    processes_of, send, shared, until,
-};
+use rig_support::{URLS, cell, channel, databases, has_exchange, has_queue, on_servers_of, shared, until};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -41,7 +40,7 @@ impl Running {
         let secrets: Vec<_> = urls.iter().map(|url| password(url)).collect();
         let ports = urls.iter().map(|url| address(url)).collect();
         let running = Self { harness, folder, ports };
-        for pid in rig_support::pids() {
+        for pid in pids() {
             for secret in &secrets {
                 assert!(!command_line(pid).contains(secret), "a password is in the command line of {pid}");
             }
@@ -65,6 +64,47 @@ impl Running {
         assert!(!said.contains("left behind"), "{said}");
         status.code()
     }
+}
+
+/// Every process.
+fn pids() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Every process that has `folder` in its environment or works in it, with its command line: what was started with
+/// `folder` as TMPDIR, its children and theirs, whatever they call themselves.
+fn processes_of(folder: &Path) -> Vec<(u32, String)> {
+    let needle = folder.to_str().unwrap().as_bytes();
+    let mut found = Vec::new();
+    for pid in pids() {
+        let proc = PathBuf::from(format!("/proc/{pid}"));
+        let environment = fs::read(proc.join("environ")).unwrap_or_default();
+        let works_in = fs::read_link(proc.join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
+        if works_in || environment.windows(needle.len()).any(|window| window == needle) {
+            found.push((pid, command_line(pid)));
+        }
+    }
+    found
+}
+
+fn command_line(pid: u32) -> String {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).replace('\0', " ")
+}
+
+/// The guard of a process.
+fn guard_of(pid: u32) -> Option<u32> {
+    pids().into_iter().find(|child| {
+        let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
+        parent == Some(pid) && command_line(*child).trim_end().ends_with(" guard")
+    })
+}
+
+fn send(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
 }
 
 fn launch(folder: &Path, script: &str) -> Child {

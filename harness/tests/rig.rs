@@ -1,5 +1,7 @@
 //! The rig on real servers: what a cell gets, what is gone after, and what it says when there is none.
 
+#![expect(clippy::unwrap_used, reason = "a test tells by panicking")]
+
 mod rig_support;
 
 use std::{

@@ -1,10 +1,7 @@
 //! What the rig's tests share.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 use std::{
-    fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -98,47 +95,6 @@ pub(crate) async fn has_exchange(connection: &Connection, name: &str) -> bool {
         .exchange_declare(name.into(), lapin::ExchangeKind::Topic, passive, Default::default())
         .await
         .is_ok()
-}
-
-/// Every process.
-pub(crate) fn pids() -> Vec<u32> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// Every process that has `folder` in its environment or works in it, with its command line: what was started with
-/// `folder` as TMPDIR, its children and theirs, whatever they call themselves.
-pub(crate) fn processes_of(folder: &Path) -> Vec<(u32, String)> {
-    let needle = folder.to_str().unwrap().as_bytes();
-    let mut found = Vec::new();
-    for pid in pids() {
-        let proc = PathBuf::from(format!("/proc/{pid}"));
-        let environment = fs::read(proc.join("environ")).unwrap_or_default();
-        let works_in = fs::read_link(proc.join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
-        if works_in || environment.windows(needle.len()).any(|window| window == needle) {
-            found.push((pid, command_line(pid)));
-        }
-    }
-    found
-}
-
-pub(crate) fn command_line(pid: u32) -> String {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&line).replace('\0', " ")
-}
-
-/// The guard of a process.
-pub(crate) fn guard_of(pid: u32) -> Option<u32> {
-    pids().into_iter().find(|child| {
-        let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
-        parent == Some(pid) && command_line(*child).trim_end().ends_with(" guard")
-    })
-}
-
-pub(crate) fn send(pid: u32, signal: rustix::process::Signal) {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    rustix::process::kill_process(pid, signal).unwrap();
 }
 
 /// The names under which a command finds the rig.
