@@ -203,7 +203,7 @@ fn an_interrupted_record_is_partial() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Whatever happened, the record of it proves itself.
     #[test]

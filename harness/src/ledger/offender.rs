@@ -114,10 +114,10 @@ fn deliveries<'a>(facts: &'a ServiceHistory, named: &[&Finding]) -> HashMap<Even
         .map(|event| (event, Vec::new()))
         .collect();
     for arrival in &facts.arrivals {
-        if let Some(seen) = arrival.event.and_then(|event| of.get_mut(&event)) {
-            if seen.len() < DELIVERIES_TOLD {
-                seen.push(arrival);
-            }
+        if let Some(seen) = arrival.event.and_then(|event| of.get_mut(&event))
+            && seen.len() < DELIVERIES_TOLD
+        {
+            seen.push(arrival);
         }
     }
     of

@@ -24,7 +24,7 @@ pub fn markdown(record: &Record) -> String {
         text,
         "**{}**: {} (exit code {}).",
         verdict.outcome.name(),
-        view::meaning(verdict.outcome),
+        view::meaning(verdict),
         verdict.exit_code
     );
     if record.partial {
@@ -57,7 +57,11 @@ fn results(text: &mut String, record: &Record, columns: &[view::Column<'_>]) {
     }
     text.push_str("\n## Results\n\n|   |");
     for column in columns {
-        let role = if column.role.is_empty() { String::new() } else { format!(", {}", column.role) };
+        let role = if column.role.is_empty() || column.role == column.label {
+            String::new()
+        } else {
+            format!(", {}", column.role)
+        };
         let _ = write!(text, " {} ({}{role}) |", escaped(column.label), column.design);
     }
     text.push_str("\n|---|");
@@ -192,7 +196,8 @@ fn series(text: &mut String, record: &Record) {
         ];
         for (name, values) in lines {
             let most = values.iter().flatten().copied().fold(0.0, f64::max);
-            let _ = writeln!(text, "  {name:<17} {:>9}  {}", number(most), spark(&values));
+            let line = format!("  {name:<17} {:>9}  {}", number(most), spark(&values));
+            let _ = writeln!(text, "{}", line.trim_end());
         }
     }
     text.push_str("```\n");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::view::{self, Column, Row};
 use crate::{
@@ -26,15 +26,22 @@ const TITLES: usize = 22;
 /// A column needs so much to be read; where all do not fit there are several tables.
 const COLUMN: usize = 20;
 
+/// A line above, below the head and below the table: one between rows would double its length.
+const STYLE: TableStyle = TableStyle::new()
+    .top_border(LineStyle::none().fill('─').junction('─'))
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
+
 /// Renders a record for a terminal.
 #[must_use]
 pub fn terminal(record: &Record, look: Look) -> String {
     let width = usize::from(look.width).max(NARROWEST);
     let columns = view::columns(record);
     let mut text = String::new();
-    let _ = writeln!(text, "{} · {}", record.scenario.name, record.scenario.about);
-    let _ = writeln!(text, "{} · {} · {}", record.started_at, view::tool(record), view::rig(record));
-    let _ = writeln!(text, "{}", view::machine(record));
+    text.push_str(&wrapped(&format!("{} · {}", record.scenario.name, record.scenario.about), width, "  "));
+    let origin = format!("{} · {} · {}", record.started_at, view::tool(record), view::rig(record));
+    text.push_str(&wrapped(&origin, width, "  "));
+    text.push_str(&wrapped(&view::machine(record), width, "  "));
 
     let rows = view::rows(record, &columns);
     let fit = (width.saturating_sub(TITLES) / COLUMN).max(1);
@@ -61,7 +68,7 @@ pub fn terminal(record: &Record, look: Look) -> String {
 
 fn table(columns: &[Column<'_>], rows: &[Row], from: usize, width: u16) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(STYLE);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(width.max(40));
     let head = |column: &Column<'_>| {
@@ -92,13 +99,9 @@ fn verdict(record: &Record, width: usize) -> String {
     if record.partial {
         text.push_str("This record is partial: not every cell ran to its end.\n");
     }
-    let _ = writeln!(
-        text,
-        "{}: {} (exit code {})",
-        verdict.outcome.name(),
-        view::meaning(verdict.outcome),
-        verdict.exit_code
-    );
+    let last =
+        format!("{}: {} (exit code {})", verdict.outcome.name(), view::meaning(verdict), verdict.exit_code);
+    text.push_str(&wrapped(&last, width, "  "));
     text
 }
 

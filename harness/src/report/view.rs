@@ -1,6 +1,7 @@
 //! What all reports show: a column a cell, a row a number, and each limit beside its value.
 
 use crate::{
+    exit::Exit,
     measure::{Timing, figure, number, persist_shares},
     metric::Metric,
     record::{CellRecord, Record},
@@ -258,8 +259,13 @@ fn waits(cell: &CellRecord, who: Who) -> String {
 }
 
 /// What the outcome means, in a few words.
-pub(super) const fn meaning(outcome: Outcome) -> &'static str {
-    match outcome {
+pub(super) fn meaning(verdict: &Verdict) -> &'static str {
+    match verdict.exit() {
+        Exit::Interrupted => return "it was interrupted, and what was measured until then is recorded",
+        Exit::Environment => return "the environment or the run failed",
+        Exit::Pass | Exit::Usage | Exit::Failed | Exit::Regression | Exit::Undecided => {}
+    }
+    match verdict.outcome {
         Outcome::Pass => "every criterion holds",
         Outcome::Fail => "a criterion does not hold",
         Outcome::Regression => "worse than what it was compared with",

@@ -669,7 +669,17 @@ fn relations_are_proved() {
       ╰────
      help: add `burst_every = "10s"`
     "#);
-    insta::assert_snapshot!(changed("rate = 100", "rate = 100000\narrivals = \"burst\"\nburst_every = \"20h\""), @"");
+    insta::assert_snapshot!(changed("rate = 100", "rate = 100000\narrivals = \"burst\"\nburst_every = \"20h\""), @r#"
+     × mine.toml:5: cell `control` comes to 7200000000 writes, and a cell has at most 100000000
+      ╭─[mine.toml:5:8]
+    4 │ services = 2
+    5 │ rate = 100000
+      ·        ───┬──
+      ·           ╰── here
+    6 │ arrivals = "burst"
+      ╰────
+     help: lower `load.rate`, shorten `load.duration` or, of bursts, their `load.burst_every`
+    "#);
     insta::assert_snapshot!(changed("rate = 100", "rate = 100\nramp_from = 1"), @r#"
      × mine.toml:6: `load.ramp_from = 1`: is of `arrivals = "ramp"` alone, and these are "constant"
       ╭─[mine.toml:6:13]

@@ -107,7 +107,7 @@ pub fn cells(scenario: &Scenario) -> Vec<MeasuredCell> {
         let history = builder
             .with(|history| {
                 for service in &mut history.plan.services {
-                    service.cases = (20..80).step_by(3).collect();
+                    service.cases = (21..81).step_by(3).collect();
                 }
             })
             .build();
