@@ -83,6 +83,29 @@ fn as_a_results_table() {
 }
 
 #[test]
+fn several_rounds_show_the_median_and_the_range() {
+    let mut scenario = scenario();
+    scenario.rounds = std::num::NonZeroU32::MIN.saturating_add(2);
+    let persist = harness::metric::Metric::lookup("persist.p99").expect("a metric");
+    let mut all = Vec::new();
+    for (round, p99) in [(1, 20.0), (2, 60.0), (3, 30.0)] {
+        let mut cells = cells(&scenario);
+        for cell in &mut cells {
+            cell.round = round;
+        }
+        cells[2].measurements.metrics.insert(persist, p99);
+        all.extend(cells);
+    }
+    let record = record(&scenario, &all, judge(&scenario, &all, &[]), None);
+    assert!(!record.partial);
+    let text = terminal(&record, Look { width: 160, colour: false });
+    assert!(text.contains("30 ms [20 ms to 60 ms] ± < 50 ms"), "{text}");
+    assert!(text.contains("± holds in the median and not in every round"), "{text}");
+    assert!(text.contains("rounds disagree on persist.p99 < 50 ms in `new`"), "{text}");
+    assert!(markdown(&record).contains("`new`, round 3"));
+}
+
+#[test]
 fn a_record_without_cells_can_be_read() {
     let scenario = scenario();
     let verdict = judge(&scenario, &[], &["fsync is off: nothing measured would mean anything".to_owned()]);

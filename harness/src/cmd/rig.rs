@@ -61,6 +61,9 @@ pub async fn main(args: Args) -> ExitCode {
         Err(error) => return fail(&error),
     };
     let facts = rig.facts();
+    for why in &facts.why {
+        eprintln!("drainbench: {why}");
+    }
     eprintln!(
         "drainbench: {} rig is ready after {:.1} s (PostgreSQL {}, RabbitMQ {})",
         facts.kind, facts.ready_seconds, facts.postgres_version, facts.rabbitmq_version

@@ -43,7 +43,6 @@ impl Endpoints {
                 way_out: "Write it as postgres://user:password@host:port/database, special characters percent-encoded"
                     .to_owned(),
             })?;
-        let database = database.application_name("drainbench rig");
         Ok(Self { database_url: database_url.to_owned(), database, amqp: Amqp::parse(amqp_url)? })
     }
 
@@ -67,7 +66,8 @@ impl Endpoints {
             at: self.database_at(),
             reason,
         };
-        match tokio::time::timeout(CONNECT_WITHIN, PgConnection::connect_with(options)).await {
+        let options = options.clone().application_name("drainbench rig");
+        match tokio::time::timeout(CONNECT_WITHIN, PgConnection::connect_with(&options)).await {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => Err(unreachable(error.to_string())),
             Err(_) => Err(unreachable(no_answer())),

@@ -37,20 +37,12 @@ async fn external(request: &RigRequest) -> Finding {
     };
     let (database, broker) = tokio::join!(endpoints.connect(), Broker::connect(&endpoints.amqp));
     let works = database.is_ok() && broker.is_ok();
-    let line = |name: &str, at: String, error: Option<RigError>| match error {
-        None => format!("{name} answers at {at}"),
-        Some(error) => error.to_string(),
+    let line = |name: &str, at: String, error: Option<&RigError>| {
+        error.map_or_else(|| format!("{name} answers at {at}"), ToString::to_string)
     };
     let lines = vec![
-        line("PostgreSQL", endpoints.database_at(), database.err()),
-        line(
-            "RabbitMQ",
-            endpoints.amqp.at(),
-            broker
-                .as_ref()
-                .err()
-                .map(|error| RigError::Refused { doing: "reach RabbitMQ".into(), reason: error.to_string() }),
-        ),
+        line("PostgreSQL", endpoints.database_at(), database.as_ref().err()),
+        line("RabbitMQ", endpoints.amqp.at(), broker.as_ref().err()),
     ];
     if let Ok(broker) = broker {
         broker.close().await;
