@@ -1,9 +1,5 @@
 //! Nothing is left: no process, no folder, no port, no database, however a run ends.
 
-#![expect(clippy::unwrap_used, reason = "a test tells by panicking")]
-
-mod rig_support;
-
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
@@ -14,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::rigs::{URLS, cell, channel, databases, has_exchange, has_queue, on_servers_of, shared, until};
 use harness::rig::{Rig, RigChoice, RigRequest};
-use rig_support::{URLS, cell, channel, databases, has_exchange, has_queue, on_servers_of, shared, until};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -50,7 +46,7 @@ impl Running {
 
     /// The code it ended with, once nothing is left.
     fn ended(mut self) -> Option<i32> {
-        let deadline = Instant::now() + rig_support::SOON;
+        let deadline = Instant::now() + crate::rigs::SOON;
         let status = loop {
             match self.harness.try_wait().unwrap() {
                 Some(status) => break status,
@@ -108,7 +104,7 @@ fn send(pid: u32, signal: rustix::process::Signal) {
 }
 
 fn launch(folder: &Path, script: &str) -> Child {
-    let mut command = Command::new(rig_support::exe());
+    let mut command = Command::new(crate::rigs::exe());
     for name in URLS {
         command.env_remove(name);
     }
@@ -137,7 +133,7 @@ fn pause() {
 
 /// No process, file or port, soon.
 fn nothing_left(folder: &Path, ports: &[String]) {
-    let deadline = Instant::now() + rig_support::SOON;
+    let deadline = Instant::now() + crate::rigs::SOON;
     loop {
         let processes = processes_of(folder);
         let files: Vec<_> = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()).collect();
@@ -201,7 +197,7 @@ fn after_ctrl_c_while_it_starts() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let mut harness = launch(folder.path(), "exit 0");
-    let deadline = Instant::now() + rig_support::SOON;
+    let deadline = Instant::now() + crate::rigs::SOON;
     // The broker's start is the longest part.
     while !processes_of(folder.path()).iter().any(|(_, line)| line.contains("beam")) {
         assert!(Instant::now() < deadline);
@@ -217,7 +213,7 @@ fn after_ctrl_c_while_it_starts() {
 #[ignore = "started by another test"]
 async fn holds_a_world() {
     let request = RigRequest::from_env(RigChoice::External, None).unwrap();
-    let rig = Rig::provision(&RigRequest { exe: rig_support::exe(), ..request }).await.unwrap();
+    let rig = Rig::provision(&RigRequest { exe: crate::rigs::exe(), ..request }).await.unwrap();
     let _world = rig.world(&cell(&[]), 0, 0).await.unwrap();
     println!("holds {}", rig.run());
     std::future::pending::<()>().await;
@@ -225,7 +221,7 @@ async fn holds_a_world() {
 
 fn holder(rig: &Rig) -> (Child, String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "holds_a_world", "--nocapture"])
+        .args(["--ignored", "--exact", "leftovers::holds_a_world", "--nocapture"])
         .envs(rig.environment())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -11,7 +11,7 @@ use harness::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Database, a_while, until, with_database};
+use super::database::{Database, a_while, until, with_database};
 
 fn settings(rate: u32) -> SamplerSettings {
     SamplerSettings { rate: NonZeroU32::new(rate).unwrap(), max_missed: 0.05 }

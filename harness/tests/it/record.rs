@@ -1,10 +1,8 @@
 //! Records: their schema, their file, and that they prove themselves.
 
-mod common;
-
 use std::{fs, path::Path};
 
-use common::{experiment, scenario};
+use crate::by_hand::{experiment, scenario};
 use harness::{
     history::Outcome as WriteOutcome,
     ledger::synthetic::{Builder, MS, SECOND, cell},
@@ -17,7 +15,7 @@ use proptest::prelude::*;
 
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/record.schema.json");
 
-/// `UPDATE_SCHEMA=1 cargo test -p harness --test record` writes it anew.
+/// `UPDATE_SCHEMA=1 cargo test -p harness --test it record` writes it anew.
 #[test]
 fn the_schema_file_is_current() {
     let mut current = serde_json::to_string_pretty(&Record::schema()).expect("a schema is JSON");
@@ -41,7 +39,8 @@ fn errors(record: &Record) -> Vec<String> {
 fn records_validate_against_the_schema() {
     assert_eq!(errors(&experiment()), Vec::<String>::new());
     let scenario = scenario();
-    let rigless = common::record(&scenario, &[], judge(&scenario, &[], &["fsync is off".to_owned()]), None);
+    let rigless =
+        crate::by_hand::record(&scenario, &[], judge(&scenario, &[], &["fsync is off".to_owned()]), None);
     assert_eq!(errors(&rigless), Vec::<String>::new());
     assert!(rigless.partial);
 }
@@ -190,11 +189,11 @@ fn what_is_no_record_says_so() {
 #[test]
 fn an_interrupted_record_is_partial() {
     let scenario = scenario();
-    let mut cells = common::cells(&scenario);
+    let mut cells = crate::by_hand::cells(&scenario);
     cells.truncate(1);
     cells[0].interrupted = true;
     let verdict = judge(&scenario, &cells, &[]);
-    let record = common::record(&scenario, &cells, verdict, None);
+    let record = crate::by_hand::record(&scenario, &cells, verdict, None);
     assert!(record.partial);
     assert_eq!(record.verdict.exit_code, 130);
     assert_eq!(errors(&record), Vec::<String>::new());
@@ -241,7 +240,7 @@ proptest! {
         scenario.cells = vec![cell];
         let cells = [measured];
         let verdict = judge(&scenario, &cells, &[]);
-        let record = common::record(&scenario, &cells, verdict, None);
+        let record = crate::by_hand::record(&scenario, &cells, verdict, None);
         let json = record.to_json().expect("JSON");
         let read = Record::parse(&json, Path::new("r")).expect("its own reader reads it");
         prop_assert_eq!(recompute(&read), vec![]);

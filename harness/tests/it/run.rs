@@ -1,7 +1,5 @@
 //! One cell, run in process: what its history holds, and what a verdict makes of an instrument that failed.
 
-mod support;
-
 use std::{
     process::Command,
     sync::Arc,
@@ -32,13 +30,13 @@ fn one_cell(design: &str, set: &[(&str, &str)]) -> Scenario {
         designs: Some(vec![design.to_owned()]),
         ..Overrides::default()
     };
-    let text = support::SMALL.split("[[symptom]]").next().expect("there is a first part");
+    let text = crate::scenarios::SMALL.split("[[symptom]]").next().expect("there is a first part");
     scenario::load("small", text, &overrides).expect("it is valid")
 }
 
 /// Runs its last cell, with something happening beside it.
 async fn history(scenario: &Scenario, beside: impl AsyncFnOnce(&World, &Live)) -> History {
-    support::rig_urls();
+    crate::scenarios::rig_urls();
     let cell = scenario.cells.last().expect("there is a cell");
     let mut request = RigRequest::from_env(RigChoice::Auto, None).expect("the environment is fine");
     request.exe = env!("CARGO_BIN_EXE_drainbench").into();
@@ -71,7 +69,10 @@ async fn a_database_that_stops_for_two_seconds_makes_two_seconds_of_slow_writes(
         .filter(|write| write.outcome != Outcome::Failed && write.ended_ns - write.due_ns > 100_000_000)
         .count();
     // A write due in the last 100 ms of the stop is not slower than that; some before the stop wait behind it.
-    assert!((slow as f64 - planned).abs() < planned * 0.2, "{slow} slow writes, {planned} were due in the stop");
+    assert!(
+        (slow as f64 - planned).abs() < planned * 0.2,
+        "{slow} slow writes, {planned} were due in the stop"
+    );
     let found = measure::measure(&history, scenario.cells.last().expect("there is a cell"), None);
     assert!(found.named("persist.max") >= Some(1_800.0), "{:?}", found.named("persist.max"));
     assert!(found.named("lag.p99") < Some(50.0), "the generator waited: {:?}", found.named("lag.p99"));

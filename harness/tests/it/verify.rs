@@ -1,11 +1,9 @@
 //! `drainbench verify` and `run` from outside: exit codes, records, and what they leave behind.
 
-mod support;
-
 use std::{path::Path, process::Command, time::Duration};
 
+use crate::scenarios::{SMALL, drainbench, passwords, said, scenario};
 use harness::record::{Record, recompute};
-use support::{SMALL, drainbench, passwords, said, scenario};
 
 fn verify(dir: &Path, text: &str, arguments: &[&str]) -> (i32, String, String) {
     let path = scenario(dir, text);
@@ -136,7 +134,7 @@ fn an_interrupted_run_is_recorded_as_partial() {
 fn a_server_without_durability_is_invalid_before_any_cell() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = scenario(dir.path(), SMALL);
-    let url = format!("{}?options[synchronous_commit]=off", support::rig_urls().0);
+    let url = format!("{}?options[synchronous_commit]=off", crate::scenarios::rig_urls().0);
     let mut command = drainbench();
     command.env("DRAINBENCH_DATABASE_URL", url).args(["verify", "--rig", "external", "--out"]);
     let output = command.arg(dir.path().join("out")).arg(path).output().expect("the program starts");

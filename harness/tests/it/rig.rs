@@ -1,22 +1,18 @@
 //! The rig on real servers: what a cell gets, what is gone after, and what it says when there is none.
 
-#![expect(clippy::unwrap_used, reason = "a test tells by panicking")]
-
-mod rig_support;
-
 use std::{
     net::TcpListener,
     process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
+use crate::rigs::{cell, channel, databases, has_exchange, has_queue, on_servers_of, shared, until};
 use futures_util::future::join_all;
 use harness::rig::{Rig, RigChoice, RigError, RigKind, RigRequest, World};
 use lapin::{
     BasicProperties, Channel, Confirmation,
     options::{BasicPublishOptions, ConfirmSelectOptions},
 };
-use rig_support::{cell, channel, databases, has_exchange, has_queue, on_servers_of, shared, until};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// A second rig that sees the first one's servers as somebody's.
@@ -154,7 +150,7 @@ async fn confirms_are_late_one_by_one_and_fast_in_a_pipeline() {
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_are_changed_on_servers_of_our_own_and_never_on_others() {
     let request = RigRequest::from_env(RigChoice::Local, None).unwrap();
-    let rig = Rig::provision(&RigRequest { exe: rig_support::exe(), ..request }).await.unwrap();
+    let rig = Rig::provision(&RigRequest { exe: crate::rigs::exe(), ..request }).await.unwrap();
     let [(_, database_url), _] = rig.environment();
     let slow = cell(&[("database.commit_delay", "20ms"), ("database.full_page_writes", "false")]);
     let world = rig.world(&slow, 0, 0).await.unwrap();
@@ -280,8 +276,8 @@ async fn a_start_sweeps_what_dead_runs_left_and_nothing_else() {
 /// `drainbench rig` with these variables and arguments, and no servers of the environment.
 fn drainbench(set: &[(&str, &str)], arguments: &[&str]) -> (Output, Duration) {
     let begun = Instant::now();
-    let mut command = Command::new(rig_support::exe());
-    for name in rig_support::URLS {
+    let mut command = Command::new(crate::rigs::exe());
+    for name in crate::rigs::URLS {
         command.env_remove(name);
     }
     let output = command.envs(set.iter().copied()).args(arguments).stdin(Stdio::null()).output().unwrap();
@@ -315,7 +311,7 @@ fn unreachable_servers_are_named_without_their_password() {
         let amqp = format!("amqp://me:hidden@{closed}/%2f");
         let expected = [at.to_string(), "DRAINBENCH_DATABASE_URL".to_owned()];
         let expected: Vec<_> = expected.iter().map(String::as_str).collect();
-        let set = [(rig_support::URLS[0], database.as_str()), (rig_support::URLS[1], amqp.as_str())];
+        let set = [(crate::rigs::URLS[0], database.as_str()), (crate::rigs::URLS[1], amqp.as_str())];
         // Whichever is found out first is named.
         let (output, _) = drainbench(&set, &rig);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -370,6 +366,6 @@ fn doctor_says_what_is_there_and_what_is_missing() {
 
 #[test]
 fn a_request_shows_no_password() {
-    let request: RigRequest = rig_support::external("postgres://u:hidden@h/d", "amqp://u:hidden@h");
+    let request: RigRequest = crate::rigs::external("postgres://u:hidden@h/d", "amqp://u:hidden@h");
     assert!(!format!("{request:?}").contains("hidden"));
 }

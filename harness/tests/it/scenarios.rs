@@ -1,5 +1,4 @@
 //! What the integration tests share: the program, a small scenario, the rig of the run.
-#![expect(dead_code, reason = "each test file uses its part of it")]
 
 use std::{
     path::{Path, PathBuf},

@@ -2,7 +2,7 @@
 
 use harness::{database::Inspector, history::DatabaseUse};
 
-use crate::support::{Database, server_url, with_database};
+use super::database::{Database, server_url, with_database};
 
 /// Commits of [`work`]: the session starts with one and asks for its pid in a prepared statement (two), 100 inserts, 10
 /// HOT updates, 10 updates of an indexed column; a delete that is rolled back is none.

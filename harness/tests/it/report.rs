@@ -1,10 +1,8 @@
 //! What people read of a record, and the verb that renders it.
 
-mod common;
-
 use std::{fs, process::Command};
 
-use common::{cells, experiment, record, scenario};
+use crate::by_hand::{cells, experiment, record, scenario};
 use harness::{
     record::Record,
     report::{Look, junit, markdown, results_table, terminal},

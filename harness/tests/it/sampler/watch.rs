@@ -9,7 +9,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Database, server_url, with_database};
+use super::database::{Database, server_url, with_database};
 
 /// The program, without the environment of whoever runs the tests.
 fn watch(url: Option<&str>) -> Command {
@@ -94,7 +94,7 @@ fn shows_what_a_pgbench_waits_for_that_it_did_not_start() {
 }
 
 /// A session that holds a transaction, with a statement on several lines.
-async fn hold(database: &Database) -> crate::support::Session {
+async fn hold(database: &Database) -> super::database::Session {
     let mut held = database.session("canopy").await;
     held.say("CREATE TABLE event_outbox (id int)").await;
     held.say("BEGIN").await;
