@@ -171,7 +171,7 @@ async fn cells(
             let label =
                 format!("[round {round} of {}, cell {} of {total}]", request.scenario.rounds, place + 1);
             let seat = Seat { cell, place, round, label };
-            match one(request, stop, rig, progress, &seat).await {
+            match Box::pin(one(request, stop, rig, progress, &seat)).await {
                 Ok(history) => measured.cells.push(measure_cell(history, cell, round, &mut control)),
                 // Before the first write there is nothing to keep, and the stop itself says why.
                 Err(ExperimentError::Run { source, .. }) if matches!(*source, RunError::Interrupted) => {
@@ -237,7 +237,8 @@ async fn one(
     let live = Arc::new(Live::default());
     let line = progress.cell(&seat.label, seat.cell, &live);
     let setting = Setting { cell: seat.cell, rig, world: &world, stop, exe: &request.rig.exe, live: &live };
-    let history = run::run(setting, plan, request.scenario.seed).await;
+    // Boxed: everything a cell holds lives in it.
+    let history = Box::pin(run::run(setting, plan, request.scenario.seed)).await;
     drop(line);
     let removed = world.remove().await;
     let history = history

@@ -29,7 +29,7 @@ pub async fn main(mut args: Args) -> Exit {
         args.changes.designs = Some(vec![design]);
     }
     match args.changes.load(&args.scenario) {
-        Ok(scenario) => experiment(one_cell(scenario), args.how).await,
+        Ok(scenario) => Box::pin(experiment(one_cell(scenario), args.how)).await,
         Err(exit) => exit,
     }
 }

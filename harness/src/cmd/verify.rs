@@ -55,7 +55,7 @@ enum Format {
 /// Runs the verb.
 pub async fn main(args: Args) -> Exit {
     match args.changes.load(&args.scenario) {
-        Ok(scenario) => experiment(scenario, args.how).await,
+        Ok(scenario) => Box::pin(experiment(scenario, args.how)).await,
         Err(exit) => exit,
     }
 }
@@ -98,7 +98,7 @@ pub(super) async fn experiment(scenario: Scenario, how: How) -> Exit {
     let command = std::env::args().collect();
     let request = Request { scenario, rig, command, stop, at_most: limit };
     let progress = Progress::new();
-    match experiment::run(&request, &progress).await {
+    match Box::pin(experiment::run(&request, &progress)).await {
         Ok(record) => present::record(&record, &out, how.format == Format::Json),
         Err(error) => {
             progress.done();

@@ -20,7 +20,7 @@ fn expect(metric: &str, op: Op, value: f64) -> Expectation {
 }
 
 /// What is asked.
-pub fn scenario() -> Scenario {
+pub(crate) fn scenario() -> Scenario {
     let mut cells = vec![
         cell("control", Some(Role::Control), CellDesign::None),
         cell("old", Some(Role::Baseline), CellDesign::SingleTx),
@@ -53,7 +53,7 @@ pub fn scenario() -> Scenario {
 }
 
 /// All its cells, measured.
-pub fn cells(scenario: &Scenario) -> Vec<MeasuredCell> {
+pub(crate) fn cells(scenario: &Scenario) -> Vec<MeasuredCell> {
     let mut measured: Vec<MeasuredCell> = Vec::new();
     for cell in &scenario.cells {
         let mut builder = Builder::new(2).with(|history| {
@@ -126,7 +126,7 @@ pub fn cells(scenario: &Scenario) -> Vec<MeasuredCell> {
 }
 
 /// A record of some cells.
-pub fn record(
+pub(crate) fn record(
     scenario: &Scenario,
     cells: &[MeasuredCell],
     verdict: Verdict,
@@ -152,7 +152,7 @@ pub fn record(
 }
 
 /// The whole experiment.
-pub fn experiment() -> Record {
+pub(crate) fn experiment() -> Record {
     let scenario = scenario();
     let cells = cells(&scenario);
     let verdict = judge(&scenario, &cells, &[]);

@@ -7,7 +7,7 @@ use std::{
 
 /// One service on one connection, confirms that take 30 ms: the old design starves it within a second, the new one
 /// never holds it. About 6 seconds a cell.
-pub const SMALL: &str = r#"
+pub(crate) const SMALL: &str = r#"
 name = "small"
 about = "the integration tests' own"
 seed = 7
@@ -73,7 +73,7 @@ at_most = 0
 "#;
 
 /// The servers of this run of the tests.
-pub fn rig_urls() -> (String, String) {
+pub(crate) fn rig_urls() -> (String, String) {
     let url = |name: &str| {
         std::env::var(name).unwrap_or_else(|_| {
             panic!("{name} is not set: run `make test`, or `drainbench rig -- cargo nextest run`")
@@ -83,20 +83,20 @@ pub fn rig_urls() -> (String, String) {
 }
 
 /// The program, with the rig of this run.
-pub fn drainbench() -> Command {
+pub(crate) fn drainbench() -> Command {
     rig_urls();
     Command::new(env!("CARGO_BIN_EXE_drainbench"))
 }
 
 /// Writes a scenario and returns its path.
-pub fn scenario(dir: &Path, text: &str) -> PathBuf {
+pub(crate) fn scenario(dir: &Path, text: &str) -> PathBuf {
     let path = dir.join("scenario.toml");
     std::fs::write(&path, text).expect("a temporary folder takes a file");
     path
 }
 
 /// Standard output and error as text.
-pub fn said(output: &Output) -> (String, String) {
+pub(crate) fn said(output: &Output) -> (String, String) {
     (
         String::from_utf8_lossy(&output.stdout).into_owned(),
         String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -104,7 +104,7 @@ pub fn said(output: &Output) -> (String, String) {
 }
 
 /// Passwords of the rig of this run: no output, record or process list may hold one.
-pub fn passwords() -> Vec<String> {
+pub(crate) fn passwords() -> Vec<String> {
     let (database, broker) = rig_urls();
     [database, broker]
         .iter()
