@@ -1,4 +1,7 @@
 //! Counters of the database over a cell: WAL, commits, dead tuples, HOT updates, sizes.
+//!
+//! They are the server's own, so what else works in the cell's databases is in them: autovacuum visits each new
+//! database soon and commits two to four times there. Our own commits are counted and taken off, exactly.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,6 +24,9 @@ pub const APPLICATION_NAME: &str = "drainbench-inspector";
 
 /// How long the end waits for other sessions to go and for counters to stand still.
 const SETTLED_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long the start waits for them: a migration's session that has just been closed hands in its commits late.
+const QUIET_WITHIN: Duration = Duration::from_secs(1);
 
 /// Pause between two looks at them.
 const SETTLE_PAUSE: Duration = Duration::from_millis(50);
@@ -77,7 +83,7 @@ struct Service {
 
 impl Inspector {
     /// Begins to count. `services` are the services' databases, `admin` the maintenance database. Call it before the
-    /// cell's pools are opened: a session hands in its commits late, and those of before would be counted with ours.
+    /// cell's pools are opened: a session hands in its commits late, and those of before would be counted as the cell's.
     /// Uses one connection more than there are services.
     ///
     /// # Errors
@@ -95,7 +101,7 @@ impl Inspector {
         let databases: Vec<String> = names.iter().cloned().collect();
         let wal = wal(&mut admin_probe).await;
         // Before our own connections: each counts as a commit, and the end takes off what we made since here.
-        let commits = commits(&mut admin_probe, &databases).await.map(|(commits, _)| commits);
+        let commits = settle(&mut admin_probe, &databases, None, QUIET_WITHIN).await;
         let before = Server { wal: wal.ok(), commits: commits.map_err(failed(database_of(admin)))? };
         let services: Vec<Service> = stream::iter(services.iter().cloned())
             .map(|options| async move {
@@ -126,31 +132,17 @@ impl Inspector {
             Some(task) => task.await.ok(),
             None => None,
         };
-        self.settle().await;
+        let _ = settle(&mut self.admin, &self.databases, Some(APPLICATION_NAME), SETTLED_WITHIN).await;
         let mut used =
             DatabaseUse { wal_bytes: difference(self.before.wal, wal_after), ..DatabaseUse::default() };
         if let Some(services) = services {
             let own = services.finish(&mut used).await;
-            let after = self.settle().await;
+            let after = settle(&mut self.admin, &self.databases, None, SETTLED_WITHIN).await.ok().flatten();
             let commits = difference(self.before.commits, after);
             used.commits =
                 commits.filter(|_| !self.commits_are_mixed).map(|commits| commits.saturating_sub(own));
         }
         used
-    }
-
-    /// Waits until no session but ours is left and the commits stand still. Returns them.
-    async fn settle(&mut self) -> Option<u64> {
-        let deadline = Instant::now() + SETTLED_WITHIN;
-        let mut last = None;
-        loop {
-            let (now, others) = commits(&mut self.admin, &self.databases).await.ok()?;
-            if (others == 0 && last == Some(now)) || Instant::now() >= deadline {
-                return now;
-            }
-            last = Some(now);
-            tokio::time::sleep(SETTLE_PAUSE).await;
-        }
     }
 }
 
@@ -256,10 +248,34 @@ async fn wal(admin: &mut Probe) -> Result<u64, ProbeError> {
     rows.first().and_then(|row| text_number(row, 0)).ok_or(ProbeError::Database(sqlx::Error::RowNotFound))
 }
 
-/// Commits of the databases, and sessions in them that are not ours.
-async fn commits(admin: &mut Probe, databases: &[String]) -> Result<(Option<u64>, i64), ProbeError> {
+/// Waits until no session but those named `but` is left in the databases and the commits stand still. Returns them as they are then,
+/// or when the time is up.
+async fn settle(
+    admin: &mut Probe,
+    databases: &[String],
+    but: Option<&str>,
+    within: Duration,
+) -> Result<Option<u64>, ProbeError> {
+    let deadline = Instant::now() + within;
+    let mut last = None;
+    loop {
+        let (now, others) = commits(admin, databases, but).await?;
+        if (others == 0 && last == Some(now)) || Instant::now() >= deadline {
+            return Ok(now);
+        }
+        last = Some(now);
+        tokio::time::sleep(SETTLE_PAUSE).await;
+    }
+}
+
+/// Commits of the databases, and sessions in them but this one and those named `but`.
+async fn commits(
+    admin: &mut Probe,
+    databases: &[String],
+    but: Option<&str>,
+) -> Result<(Option<u64>, i64), ProbeError> {
     let query = sqlx::query(statement(include_str!("database/commits.sql")));
-    let rows = admin.rows(query.bind(databases).bind(APPLICATION_NAME)).await?;
+    let rows = admin.rows(query.bind(databases).bind(but)).await?;
     let Some(row) = rows.first() else { return Err(ProbeError::Database(sqlx::Error::RowNotFound)) };
     let value = |column| Ok::<_, ProbeError>(number(bytes(row, column)?).map(i64::from_be_bytes));
     Ok((value(0)?.and_then(|commits| u64::try_from(commits).ok()), value(1)?.unwrap_or(0)))

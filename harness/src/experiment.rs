@@ -168,12 +168,15 @@ async fn cells(
                 return;
             }
             let total = request.scenario.cells.len();
-            let label = format!("[round {round} of {}, cell {} of {total}]", request.scenario.rounds, place + 1);
+            let label =
+                format!("[round {round} of {}, cell {} of {total}]", request.scenario.rounds, place + 1);
             let seat = Seat { cell, place, round, label };
             match one(request, stop, rig, progress, &seat).await {
                 Ok(history) => measured.cells.push(measure_cell(history, cell, round, &mut control)),
                 // Before the first write there is nothing to keep, and the stop itself says why.
-                Err(ExperimentError::Run { source, .. }) if matches!(*source, RunError::Interrupted) => return,
+                Err(ExperimentError::Run { source, .. }) if matches!(*source, RunError::Interrupted) => {
+                    return;
+                }
                 Err(error) => measured.ended = Some(error),
             }
         }

@@ -22,7 +22,9 @@ pub fn token() -> std::io::Result<CancellationToken> {
                 _ = terminate.recv() => {}
             }
             if round == 0 {
-                eprintln!("drainbench: stopping; what was measured is recorded as partial (again to stop at once)");
+                eprintln!(
+                    "drainbench: stopping; what was measured is recorded as partial (again to stop at once)"
+                );
                 cancelled.cancel();
             }
         }

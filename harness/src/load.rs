@@ -284,7 +284,9 @@ async fn one_statement(
 fn after_commit_error(error: &sqlx::Error) -> Outcome {
     match error {
         sqlx::Error::Database(refusal) => match refusal.code().as_deref() {
-            Some(code) if code.starts_with("08") || code.starts_with("57P") || code == "40003" => Outcome::Unsure,
+            Some(code) if code.starts_with("08") || code.starts_with("57P") || code == "40003" => {
+                Outcome::Unsure
+            }
             None => Outcome::Unsure,
             Some(_) => Outcome::Failed,
         },

@@ -61,10 +61,10 @@ struct Entry {
 macro_rules! times {
     ($family:literal, $about:literal) => {
         [
-            time(concat!($family, ".p50"), concat!("median ", $about)),
-            time(concat!($family, ".p90"), concat!("90th percentile of ", $about)),
-            time(concat!($family, ".p99"), concat!("99th percentile of ", $about)),
-            time(concat!($family, ".p999"), concat!("99.9th percentile of ", $about)),
+            time(concat!($family, ".p50"), concat!("median of the ", $about)),
+            time(concat!($family, ".p90"), concat!("90th percentile of the ", $about)),
+            time(concat!($family, ".p99"), concat!("99th percentile of the ", $about)),
+            time(concat!($family, ".p999"), concat!("99.9th percentile of the ", $about)),
             time(concat!($family, ".max"), concat!("longest ", $about)),
         ]
     };

@@ -74,7 +74,8 @@ impl Progress {
         let planned = (load.warm_up + load.duration).as_secs();
         let design = cell.design.name();
         self.say(format!("{place} {} ({design}): {planned} s of load", cell.label));
-        let (bar, live, label) = (self.bar.clone(), Arc::clone(live), format!("{place} {} ({design})", cell.label));
+        let (bar, live, label) =
+            (self.bar.clone(), Arc::clone(live), format!("{place} {} ({design})", cell.label));
         let started = Instant::now();
         let terminal = self.terminal;
         let ticker = tokio::spawn(async move {

@@ -93,10 +93,8 @@ impl Publisher {
     async fn run(mut self, mut commits: Commits, stop: CancellationToken) {
         let mut window = FuturesUnordered::new();
         let plan = std::sync::Arc::clone(&self.work.plan);
-        let mut backlog = plan
-            .services
-            .iter()
-            .flat_map(|service| (0..service.backlog).map(|write| (service.index, write)));
+        let mut backlog =
+            plan.services.iter().flat_map(|service| (0..service.backlog).map(|write| (service.index, write)));
         let mut next = backlog.next();
         loop {
             let write = match next {

@@ -157,7 +157,8 @@ fn window(cell: &Cell) -> std::ops::Range<u64> {
 
 async fn sampler(setting: Setting<'_>, clock: Clock) -> Result<Sampler, crate::sampler::SamplerError> {
     let databases = setting.world.services.iter().map(|service| service.database_name.clone()).collect();
-    Sampler::start(setting.world.admin.clone(), databases, &setting.cell.settings.sampler, clock.origin()).await
+    Sampler::start(setting.world.admin.clone(), databases, &setting.cell.settings.sampler, clock.origin())
+        .await
 }
 
 /// Each service's pool, every connection open: the first writes of a service do not measure connecting.
@@ -181,7 +182,11 @@ async fn clients(cell: &Cell, world: &World) -> Result<Vec<Client>, RunError> {
 }
 
 /// All backlogs, one after another within a service, services side by side.
-async fn backlogs(clients: &[Client], work: &Work, stop: &CancellationToken) -> Result<Vec<Vec<Write>>, RunError> {
+async fn backlogs(
+    clients: &[Client],
+    work: &Work,
+    stop: &CancellationToken,
+) -> Result<Vec<Vec<Write>>, RunError> {
     let mut tasks = JoinSet::new();
     for client in clients {
         let (client, work) = (client.clone(), work.clone());
@@ -202,7 +207,11 @@ async fn backlogs(clients: &[Client], work: &Work, stop: &CancellationToken) -> 
 }
 
 /// All schedules at once.
-async fn schedule(clients: &[Client], work: &Work, stop: &CancellationToken) -> Result<Vec<Vec<Write>>, RunError> {
+async fn schedule(
+    clients: &[Client],
+    work: &Work,
+    stop: &CancellationToken,
+) -> Result<Vec<Vec<Write>>, RunError> {
     let mut tasks = JoinSet::new();
     for client in clients {
         let (client, work, stop) = (client.clone(), work.clone(), stop.clone());
@@ -302,9 +311,10 @@ async fn waiting(service: &ServiceWorld, plan: &Plan, place: u16) -> Result<Vec<
     let options = service.database.clone().application_name("drainbench-audit");
     let read = async {
         let mut connection = PgConnection::connect_with(&options).await?;
-        let ids: Vec<uuid::Uuid> = sqlx::query_scalar("SELECT id FROM event_outbox WHERE published_at IS NULL")
-            .fetch_all(&mut connection)
-            .await?;
+        let ids: Vec<uuid::Uuid> =
+            sqlx::query_scalar("SELECT id FROM event_outbox WHERE published_at IS NULL")
+                .fetch_all(&mut connection)
+                .await?;
         connection.close().await?;
         Ok(ids)
     };

@@ -79,7 +79,9 @@ pub enum SinkError {
         doing: &'static str,
     },
     /// The last marker did not come through.
-    #[error("the last marker did not come through queue {queue} within {within_s} s: what is still in it is unknown")]
+    #[error(
+        "the last marker did not come through queue {queue} within {within_s} s: what is still in it is unknown"
+    )]
     NoMarker {
         /// Which queue.
         queue: String,
@@ -177,7 +179,10 @@ impl Sink {
     }
 }
 
-async fn within<T>(doing: &'static str, word: impl Future<Output = lapin::Result<T>>) -> Result<T, SinkError> {
+async fn within<T>(
+    doing: &'static str,
+    word: impl Future<Output = lapin::Result<T>>,
+) -> Result<T, SinkError> {
     match tokio::time::timeout(BROKER_WITHIN, word).await {
         Ok(answer) => answer.map_err(|source| SinkError::Broker { doing, source }),
         Err(_) => Err(SinkError::Silent { doing }),
@@ -198,12 +203,7 @@ async fn consume(connection: &Connection, queue: &str) -> Result<Consumer, SinkE
 }
 
 /// Reads one queue until its last marker.
-async fn read(
-    consumer: Consumer,
-    queue: String,
-    decode: Decode,
-    live: Arc<Live>,
-) -> Result<Read, SinkError> {
+async fn read(consumer: Consumer, queue: String, decode: Decode, live: Arc<Live>) -> Result<Read, SinkError> {
     let mut read = Read::default();
     // What is ready is taken at once and acknowledged at once: no timer, and no delivery waits for a full batch.
     let mut batches = consumer.ready_chunks(ACK_EVERY);
@@ -273,19 +273,17 @@ impl Marker {
         format!("marker/{run}/{sent_ns}/{}", if last { "last" } else { "tick" })
     }
     fn parse(id: &str, run: &str) -> Option<Self> {
-        let (sent_ns, kind) = id.strip_prefix("marker/")?.strip_prefix(run)?.strip_prefix('/')?.split_once('/')?;
+        let (sent_ns, kind) =
+            id.strip_prefix("marker/")?.strip_prefix(run)?.strip_prefix('/')?.split_once('/')?;
         Some(Self { sent_ns: sent_ns.parse().ok()?, last: kind == "last" })
     }
 }
 
-async fn publish_marker(
-    sender: &Channel,
-    queue: &str,
-    id: String,
-) -> Result<Confirmation, SinkError> {
+async fn publish_marker(sender: &Channel, queue: &str, id: String) -> Result<Confirmation, SinkError> {
     let properties = BasicProperties::default().with_message_id(id.into());
     let options = BasicPublishOptions::default();
-    let confirm = within("sent a marker", sender.basic_publish("".into(), queue.into(), options, b"", properties));
+    let confirm =
+        within("sent a marker", sender.basic_publish("".into(), queue.into(), options, b"", properties));
     within("awaited a marker's confirm", confirm.await?).await
 }
 

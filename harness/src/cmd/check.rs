@@ -51,15 +51,26 @@ pub fn describe(scenario: &Scenario) -> String {
     );
     let _ = writeln!(text, "  needs    {} database connections", scenario.connections_needed());
     let _ = writeln!(text, "\n{}", cells(scenario));
-    expectations(&mut text, "symptoms, of the baseline", &scenario.symptoms, Role::Baseline);
-    expectations(&mut text, "criteria, of every candidate", &scenario.criteria, Role::Candidate);
+    expectations(&mut text, "symptoms, of the baseline", &scenario.symptoms);
+    expectations(&mut text, "criteria, of every candidate", &scenario.criteria);
     text
 }
 
 fn cells(scenario: &Scenario) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["  cell", "role", "design", "services", "load", "writes", "events", "backlog", "cases", "connections"]);
+    table.set_header([
+        "  cell",
+        "role",
+        "design",
+        "services",
+        "load",
+        "writes",
+        "events",
+        "backlog",
+        "cases",
+        "connections",
+    ]);
     for cell in &scenario.cells {
         let load = &cell.settings.load;
         let Counts { backlog, scheduled, .. } = plan::counts(scenario.seed, load);
@@ -95,7 +106,7 @@ fn flow(cell: &Cell) -> String {
     }
 }
 
-fn expectations(text: &mut String, title: &str, expectations: &[Expectation], judged: Role) {
+fn expectations(text: &mut String, title: &str, expectations: &[Expectation]) {
     if expectations.is_empty() {
         return;
     }
@@ -103,8 +114,11 @@ fn expectations(text: &mut String, title: &str, expectations: &[Expectation], ju
     for expectation in expectations {
         let Expectation { metric, limit, cell } = expectation;
         let factor = limit.times.as_ref().map(|of| format!(" times that of cell {of}")).unwrap_or_default();
-        let unit = if limit.times.is_some() { "" } else { metric.unit().symbol() };
-        let only = cell.as_ref().map(|label| format!(", of cell {label} and no {}", judged.name()));
+        let unit = match (limit.times.is_some(), metric.unit().symbol()) {
+            (true, _) | (false, "") => String::new(),
+            (false, symbol) => format!(" {symbol}"),
+        };
+        let only = cell.as_ref().map(|label| format!(", in cell {label}"));
         let _ = writeln!(
             text,
             "    {metric} {} {}{unit}{factor}{}",
@@ -117,4 +131,60 @@ fn expectations(text: &mut String, title: &str, expectations: &[Expectation], ju
 
 fn minutes(seconds: f64) -> String {
     if seconds < 120.0 { format!("{seconds:.0} s") } else { format!("{:.1} min", seconds / 60.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{self, Overrides};
+
+    #[test]
+    fn the_plan_of_the_workspace() {
+        let (name, text) = scenario::find("workspace").expect("shipped");
+        let scenario = scenario::load(&name, &text, &Overrides::default()).expect("valid");
+        let plan = describe(&scenario);
+        let plan: Vec<&str> = plan.lines().map(str::trim_end).collect();
+        insta::assert_snapshot!(plan.join("\n"), @r"
+        workspace: 19 services whose drainers share their one-connection pools, and a broker whose confirms take 67 ms
+          seed     477, 1 round(s)
+          time     2.0 min at least, 6.0 min at most, beyond the rig's start
+          needs    42 database connections
+
+           cell     role       design     services  load            writes  events  backlog  cases  connections
+           control  control    none       19        400/s constant   14000   14000        0   1725           42
+           old      baseline   single-tx  19        400/s constant   14000   14000        0   1725           42
+           new      candidate  lease      19        400/s constant   14000   14000        0   1725           42
+          symptoms, of the baseline:
+            persist.p99 > 1000 ms
+            idle_in_tx.rows > 0
+            suite.failed > 0
+          criteria, of every candidate:
+            persist.p99 < 50 ms
+            persist.p99_worst_service < 50 ms
+            idle_in_tx.rows <= 0
+            suite.failed <= 0
+        ");
+    }
+
+    #[test]
+    fn limits_say_of_what_they_are() {
+        let text = "name = \"growth\"\nload.backlog = 100\n\
+            [[cell]]\nlabel = \"1k\"\ndesign = \"lease\"\n[[cell]]\nlabel = \"1m\"\ndesign = \"lease\"\nload.events_per_write = 3\n\
+            [[criterion]]\nmetric = \"claim.p99\"\nat_most = 1.5\ntimes = \"1k\"\ncell = \"1m\"\n";
+        let scenario = scenario::load("growth.toml", text, &Overrides::default()).expect("valid");
+        let plan = describe(&scenario);
+        let plan: Vec<&str> = plan.lines().map(str::trim_end).collect();
+        insta::assert_snapshot!(plan.join("\n"), @r"
+        growth:
+          seed     1, 1 round(s)
+          time     1 s at least, 3.5 min at most, beyond the rig's start
+          needs    10 database connections
+
+           cell  role  design  services  load          writes  events  backlog  cases  connections
+           1k    -     lease   1         backlog only       0       0      100      0           10
+           1m    -     lease   1         backlog only       0       0      102      0           10
+          criteria, of every candidate:
+            claim.p99 <= 1.5 times that of cell 1k, in cell 1m
+        ");
+    }
 }

@@ -1,7 +1,7 @@
 //! Where a record goes, and what is printed of it.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -15,11 +15,15 @@ use crate::{exit::Exit, record::Record, report};
 pub(super) fn folder(asked: Option<PathBuf>, scenario: &str) -> io::Result<PathBuf> {
     let stamp = jiff::Timestamp::now().strftime("%Y-%m-%dT%H-%M-%SZ").to_string();
     let folder = asked.unwrap_or_else(|| Path::new("reports/local").join(format!("{stamp}-{scenario}")));
-    let said = |error: io::Error| io::Error::new(error.kind(), format!("--out {}: {error}", folder.display()));
+    let said =
+        |error: io::Error| io::Error::new(error.kind(), format!("--out {}: {error}", folder.display()));
     std::fs::create_dir_all(&folder).map_err(said)?;
     if folder.join("record.json").exists() {
         let taken = "holds a record already: name another folder, or remove it";
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("--out {} {taken}", folder.display())));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!("--out {} {taken}", folder.display()),
+        ));
     }
     tempfile::tempfile_in(&folder).map_err(said)?;
     Ok(folder)
@@ -35,7 +39,11 @@ pub(super) fn record(record: &Record, out: &Path, json: bool) -> Exit {
     let printed = if json {
         record.to_json().map_err(|error| error.to_string())
     } else {
-        Ok(format!("{}\nreport: {}\n", report::terminal(record, io::stdout().is_terminal()), out.join("report.md").display()))
+        Ok(format!(
+            "{}\nreport: {}\n",
+            report::terminal(record, super::report::look()),
+            out.join("report.md").display()
+        ))
     };
     let printed = printed.and_then(|text| {
         let mut stdout = io::stdout().lock();
@@ -50,5 +58,6 @@ pub(super) fn record(record: &Record, out: &Path, json: bool) -> Exit {
 fn write(record: &Record, out: &Path) -> Result<(), String> {
     record.write(out).map_err(|error| error.to_string())?;
     let markdown = out.join("report.md");
-    std::fs::write(&markdown, report::markdown(record)).map_err(|error| format!("{}: {error}", markdown.display()))
+    std::fs::write(&markdown, report::markdown(record))
+        .map_err(|error| format!("{}: {error}", markdown.display()))
 }

@@ -61,6 +61,9 @@ pub async fn main(args: Args) -> ExitCode {
         Err(error) => return fail(&error),
     };
     let facts = rig.facts();
+    for why in &facts.why {
+        eprintln!("drainbench: {why}");
+    }
     eprintln!(
         "drainbench: {} rig is ready after {:.1} s (PostgreSQL {}, RabbitMQ {})",
         facts.kind, facts.ready_seconds, facts.postgres_version, facts.rabbitmq_version
@@ -133,7 +136,11 @@ async fn run(
 }
 
 /// Waits for the command, passing signals on. One that does not end after a signal is killed.
-async fn wait(child: &mut Child, signals: &mut Signals, shares_terminal: bool) -> std::io::Result<ExitStatus> {
+async fn wait(
+    child: &mut Child,
+    signals: &mut Signals,
+    shares_terminal: bool,
+) -> std::io::Result<ExitStatus> {
     let mut deadline = None;
     loop {
         let late = async {
@@ -160,7 +167,9 @@ async fn wait(child: &mut Child, signals: &mut Signals, shares_terminal: bool) -
 
 /// To the command's whole process group where it has one of its own.
 fn send(child: &Child, signal: Signal, shares_group: bool) {
-    let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw) else { return };
+    let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw) else {
+        return;
+    };
     // It may just have ended.
     let _ = if shares_group {
         rustix::process::kill_process(pid, signal)

@@ -1,6 +1,6 @@
--- Commits of the cell's databases since their statistics began, and the client sessions still in them that are not ours.
+-- Commits of the cell's databases since their statistics began, and the sessions still in them but this one.
 --
--- $1: names of the databases; $2: application_name of our own sessions.
+-- $1: names of the databases; $2: application_name of sessions that may stay, NULL for none.
 --
 -- A backend hands in its counters at most once a second and when it exits, and leaves the activity only after that:
 -- with no session left the count is final. Unique index on datname.
@@ -10,5 +10,7 @@ SELECT
         SELECT count(*)
         FROM pg_stat_get_activity(NULL) AS a
         JOIN pg_database AS d ON d.oid = a.datid
-        WHERE d.datname = ANY ($1) AND a.application_name IS DISTINCT FROM $2
+        WHERE d.datname = ANY ($1)
+            AND a.pid <> pg_backend_pid()
+            AND ($2 IS NULL OR a.application_name IS DISTINCT FROM $2)
     )

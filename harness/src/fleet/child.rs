@@ -55,7 +55,12 @@ impl Child {
         let service = &ground.world.services[usize::from(at.service)];
         let name = format!("{}:{}", service.name, at.instance);
         let mut command = Command::new(ground.exe);
-        command.arg(VERB).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+            .arg(VERB)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
         for (variable, _) in std::env::vars_os() {
             // Somebody's shell may export settings of a drainer of theirs.
             let theirs = ["DRAINER_", "CANOPY_MQ_DRAINER_", "DRAINBENCH_", "PG"];
@@ -123,7 +128,12 @@ impl Child {
         };
         let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        (self.used, trouble.map(|what| format!("drainer process {} {what}; last words: {}", self.name, words.join(" | "))))
+        (
+            self.used,
+            trouble.map(|what| {
+                format!("drainer process {} {what}; last words: {}", self.name, words.join(" | "))
+            }),
+        )
     }
 }
 
@@ -157,7 +167,8 @@ async fn read_ticks(
     while let Ok(Some(line)) = lines.next_line().await {
         match serde_json::from_str::<Tick>(&line) {
             Ok(tick) => {
-                let told = DrainerTick { service: at.service, instance: at.instance, at_ns: clock.now_ns(), tick };
+                let told =
+                    DrainerTick { service: at.service, instance: at.instance, at_ns: clock.now_ns(), tick };
                 // After the fleet stopped nobody listens, and nothing is lost by it.
                 let _ = report.send(told);
             }
@@ -189,7 +200,9 @@ fn used(pid: u32) -> ProcessUse {
     // After the command's name, which may hold blanks: utime and stime are the 12th and 13th fields.
     let fields: Vec<u64> = stat
         .rsplit_once(')')
-        .map(|(_, rest)| rest.split_ascii_whitespace().skip(11).take(2).filter_map(|n| n.parse().ok()).collect())
+        .map(|(_, rest)| {
+            rest.split_ascii_whitespace().skip(11).take(2).filter_map(|n| n.parse().ok()).collect()
+        })
         .unwrap_or_default();
     let ticks = rustix::param::clock_ticks_per_second().max(1);
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -100,7 +100,8 @@ impl<'a> Book<'a> {
         let mut further: HashMap<usize, Vec<u64>> = HashMap::new();
         for (place, arrival) in (0u32..).zip(&self.facts.arrivals) {
             audit.counts.arrivals += 1;
-            let found = arrival.event.and_then(|event| self.find(event).map(|(how, slot)| (event, how, slot)));
+            let found =
+                arrival.event.and_then(|event| self.find(event).map(|(how, slot)| (event, how, slot)));
             let Some((event, outcome, slot)) = found else {
                 audit.tally.foreign += 1;
                 self.keep(Finding {
@@ -139,7 +140,12 @@ impl<'a> Book<'a> {
     }
 
     /// Whether this very publish was delivered before. Without a publish id the broker's word has to do.
-    fn delivered_before(&self, arrival: &Arrival, slot: usize, further: &mut HashMap<usize, Vec<u64>>) -> bool {
+    fn delivered_before(
+        &self,
+        arrival: &Arrival,
+        slot: usize,
+        further: &mut HashMap<usize, Vec<u64>>,
+    ) -> bool {
         if arrival.publish == 0 {
             return arrival.redelivered;
         }
@@ -176,7 +182,9 @@ impl<'a> Book<'a> {
         let service = self.service;
         let EventRef { write, event: nth } = event;
         let Some((outcome, slot)) = self.find(event) else {
-            audit.misfit(format!("the outbox of {service} has event {nth} of write {write}, which nobody wrote"));
+            audit.misfit(format!(
+                "the outbox of {service} has event {nth} of write {write}, which nobody wrote"
+            ));
             return false;
         };
         if self.outbox[slot] != 0 {
@@ -223,7 +231,8 @@ impl<'a> Book<'a> {
             };
             for nth in 0..self.firsts.events_per_write {
                 let event = EventRef { write, event: nth };
-                let place = slot(event, self.firsts.events_per_write).map_or(NEVER, |slot| self.firsts.places[slot]);
+                let place =
+                    slot(event, self.firsts.events_per_write).map_or(NEVER, |slot| self.firsts.places[slot]);
                 if place == NEVER {
                     continue;
                 }

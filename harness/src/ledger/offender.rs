@@ -15,9 +15,7 @@ use crate::{
 };
 
 /// What an event or a delivery is named for.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Offence {
     /// Committed and nowhere.
@@ -109,13 +107,17 @@ pub(super) fn name(
 
 /// The deliveries of the events that are named, in one pass.
 fn deliveries<'a>(facts: &'a ServiceHistory, named: &[&Finding]) -> HashMap<EventRef, Vec<&'a Arrival>> {
-    let mut of: HashMap<EventRef, Vec<&Arrival>> =
-        named.iter().flat_map(|finding| [finding.event, finding.other]).flatten().map(|event| (event, Vec::new())).collect();
+    let mut of: HashMap<EventRef, Vec<&Arrival>> = named
+        .iter()
+        .flat_map(|finding| [finding.event, finding.other])
+        .flatten()
+        .map(|event| (event, Vec::new()))
+        .collect();
     for arrival in &facts.arrivals {
-        if let Some(seen) = arrival.event.and_then(|event| of.get_mut(&event)) {
-            if seen.len() < DELIVERIES_TOLD {
-                seen.push(arrival);
-            }
+        if let Some(seen) = arrival.event.and_then(|event| of.get_mut(&event))
+            && seen.len() < DELIVERIES_TOLD
+        {
+            seen.push(arrival);
         }
     }
     of
@@ -124,13 +126,16 @@ fn deliveries<'a>(facts: &'a ServiceHistory, named: &[&Finding]) -> HashMap<Even
 fn story(facts: &ServiceHistory, finding: &Finding, of: &HashMap<EventRef, Vec<&Arrival>>) -> String {
     if let Some(arrival) = finding.arrival.and_then(|place| facts.arrivals.get(place as usize)) {
         return match arrival.event {
-            Some(EventRef { write, event }) => format!("{}, claims to be event {event} of write {write}", delivery(arrival)),
+            Some(EventRef { write, event }) => {
+                format!("{}, claims to be event {event} of write {write}", delivery(arrival))
+            }
             None => format!("{}, carries no id of this cell", delivery(arrival)),
         };
     }
     let mut text = finding.event.map(|event| tell(facts, event, of)).unwrap_or_default();
     if let Some(other) = finding.other {
-        let _ = write!(text, "; before write {} event {}: {}", other.write, other.event, tell(facts, other, of));
+        let _ =
+            write!(text, "; before write {} event {}: {}", other.write, other.event, tell(facts, other, of));
     }
     text
 }

@@ -3,12 +3,14 @@
 use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use crate::{
-    history::{Arrival, DatabaseUse, DrainerTick, EventRef, History, Outcome, ProcessUse, ServiceHistory, Write},
-    plan::{Plan, ServicePlan},
+    history::{
+        Arrival, DatabaseUse, DrainerTick, EventRef, History, Outcome, ProcessUse, ServiceHistory, Write,
+    },
+    plan::Plan,
     sampler::{Sample, SampleLog, State, Who},
     scenario::{
-        Arrivals, BrokerSettings, Cell, CellDesign, DatabaseSettings, DrainerSettings, Load, Placement, QueueKind,
-        Role, SamplerSettings, Service, Settings, Suite, Validity, WriteKind,
+        Arrivals, BrokerSettings, Cell, CellDesign, DatabaseSettings, DrainerSettings, Load, Placement,
+        QueueKind, Role, SamplerSettings, Service, Settings, Suite, Validity, WriteKind,
     },
 };
 
@@ -16,6 +18,9 @@ use crate::{
 pub const MS: u64 = 1_000_000;
 /// Nanoseconds of a second.
 pub const SECOND: u64 = 1_000 * MS;
+
+/// Writes a second.
+const RATE: f64 = 400.0;
 
 /// Builds a history write by write. Its measured window is the first ten seconds unless set.
 #[derive(Debug)]
@@ -29,11 +34,18 @@ pub fn cell(label: &str, role: Option<Role>, design: CellDesign) -> Cell {
     Cell { label: label.to_owned(), role, design, settings: settings() }
 }
 
+fn cell_of(services: u16, rate: Option<f64>) -> Cell {
+    let mut cell = cell("synthetic", None, CellDesign::Lease);
+    cell.settings.load.services = services;
+    cell.settings.load.rate = rate;
+    cell
+}
+
 /// The settings of `workspace`, without a suite and with one service.
 #[must_use]
 pub fn settings() -> Settings {
     Settings {
-        load: load(1),
+        load: load(),
         service: Service { pool: NonZeroU32::MIN, acquire_timeout: Duration::from_secs(30) },
         drainer: DrainerSettings {
             placement: Placement::InService,
@@ -62,10 +74,10 @@ pub fn settings() -> Settings {
     }
 }
 
-fn load(services: u16) -> Load {
+fn load() -> Load {
     Load {
-        services,
-        rate: Some(400.0),
+        services: 1,
+        rate: Some(RATE),
         arrivals: Arrivals::Constant,
         payload_bytes: 340,
         events_per_write: 1,
@@ -84,17 +96,12 @@ impl Builder {
     /// Services without a write.
     #[must_use]
     pub fn new(services: u16) -> Self {
-        let plans = (0..services).map(|index| ServicePlan {
-            index,
-            name: format!("svc{index:02}"),
-            backlog: 0,
-            due_ns: Vec::new(),
-            cases: Vec::new(),
-        });
+        let mut plan = Plan::new(1, &cell_of(services, None), 1);
+        plan.load.rate = Some(RATE);
         Self {
             history: History {
                 started_at: jiff::Timestamp::UNIX_EPOCH,
-                plan: Plan::by_hand(load(services), plans.collect(), 1),
+                plan,
                 window_ns: 0..10 * SECOND,
                 drained_ns: Some(0..12 * SECOND),
                 services: (0..services).map(|_| ServiceHistory::default()).collect(),
@@ -171,7 +178,14 @@ impl Builder {
     }
 
     /// A session in a tick; the tick is made when it is new.
-    pub fn sample(&mut self, at_ns: u64, who: Who, state: State, wait: Option<&str>, xact_age_ms: Option<u64>) {
+    pub fn sample(
+        &mut self,
+        at_ns: u64,
+        who: Who,
+        state: State,
+        wait: Option<&str>,
+        xact_age_ms: Option<u64>,
+    ) {
         let log = &mut self.history.samples;
         if log.ticks_ns.last() != Some(&at_ns) {
             log.ticks_ns.push(at_ns);

@@ -33,10 +33,10 @@ fn every_kind_of_delivery_has_its_term() {
         history.services[0].arrivals = vec![
             arrival(Some((0, 0)), 1, false),
             arrival(Some((0, 1)), 2, false),
-            arrival(Some((0, 0)), 3, true),  // another publish, whatever the broker says
+            arrival(Some((0, 0)), 3, true), // another publish, whatever the broker says
             arrival(Some((0, 0)), 1, false), // the first publish again
             arrival(Some((0, 0)), 3, false), // the second publish again
-            arrival(Some((0, 1)), 0, true),  // no id: the broker's word
+            arrival(Some((0, 1)), 0, true), // no id: the broker's word
             arrival(Some((0, 1)), 0, false),
             arrival(Some((1, 0)), 9, false), // rolled back
             arrival(Some((1, 0)), 9, true),
@@ -241,9 +241,8 @@ fn key(event: EventRef) -> Option<u32> {
 
 fn naive(world: &World) -> super::Tally {
     let mut tally = super::Tally::default();
-    let exists = |write: u32, event: u16| {
-        (write as usize) < world.writes.len() && event < world.events_per_write
-    };
+    let exists =
+        |write: u32, event: u16| (write as usize) < world.writes.len() && event < world.events_per_write;
     let mut first: BTreeMap<(u32, u16), usize> = BTreeMap::new();
     let mut publishes: BTreeMap<(u32, u16), Vec<u64>> = BTreeMap::new();
     for (place, (write, event, publish, again)) in world.arrivals.iter().enumerate() {
@@ -308,8 +307,7 @@ fn history(world: &World) -> History {
                 .collect();
             for (write, event, dead) in &world.outbox {
                 let row = EventRef { write: *write, event: *event };
-                let committed =
-                    |write: &Write| matches!(write.outcome, Outcome::Committed | Outcome::Unsure);
+                let committed = |write: &Write| matches!(write.outcome, Outcome::Committed | Outcome::Unsure);
                 if facts.writes.get(*write as usize).is_some_and(committed) {
                     if *dead { facts.dead.push(row) } else { facts.waiting.push(row) }
                 }

@@ -35,7 +35,8 @@ fn per_event(
     if drained == 0 {
         return Err("no event was drained");
     }
-    let beyond = |of: Option<u64>, control: Option<u64>| Some((count(of?) - count(control?)) / count(drained));
+    let beyond =
+        |of: Option<u64>, control: Option<u64>| Some((count(of?) - count(control?)) / count(drained));
     let wal = beyond(found.database.wal_bytes, control.database.wal_bytes);
     let commits = beyond(found.database.commits, control.database.commits);
     found.set_or("db.wal_bytes_per_event", wal, "this rig does not show it");

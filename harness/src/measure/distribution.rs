@@ -45,13 +45,7 @@ pub(super) struct Recorder {
 
 impl Recorder {
     pub(super) fn new() -> Self {
-        Self {
-            merged: empty(),
-            service: empty(),
-            services: BTreeMap::new(),
-            worst_p99_us: 0,
-            saturated: 0,
-        }
+        Self { merged: empty(), service: empty(), services: BTreeMap::new(), worst_p99_us: 0, saturated: 0 }
     }
 
     pub(super) fn record_ns(&mut self, ns: u64) {
@@ -71,7 +65,9 @@ impl Recorder {
         }
         self.services.insert(name.to_owned(), encode(&self.service)?);
         self.worst_p99_us = self.worst_p99_us.max(self.service.value_at_quantile(0.99));
-        self.merged.add(&self.service).map_err(|why| HistogramError { doing: "added", why: why.to_string() })?;
+        self.merged
+            .add(&self.service)
+            .map_err(|why| HistogramError { doing: "added", why: why.to_string() })?;
         self.service.reset();
         Ok(())
     }

@@ -86,7 +86,8 @@ pub(super) const fn holds_idle(state: State) -> bool {
 
 pub(super) fn waits(history: &History) -> Waits {
     let log = &history.samples;
-    let in_window = |tick: u32| log.ticks_ns.get(tick as usize).is_some_and(|at| history.window_ns.contains(at));
+    let in_window =
+        |tick: u32| log.ticks_ns.get(tick as usize).is_some_and(|at| history.window_ns.contains(at));
     let ticks = log.ticks_ns.iter().filter(|at| history.window_ns.contains(at)).count() as u64;
     let mut active: BTreeMap<(bool, Option<u16>), u64> = BTreeMap::new();
     let mut states: BTreeMap<(bool, u8), (Who, State, u64)> = BTreeMap::new();

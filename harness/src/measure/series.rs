@@ -52,7 +52,8 @@ pub(super) fn series(history: &History, flow: &Flow) -> Series {
         series.arrived[place(*ns)] += 1;
     }
     let mut waiting = 0u64;
-    for (backlog, (came, left)) in series.backlog.iter_mut().zip(series.committed.iter().zip(&series.arrived)) {
+    for (backlog, (came, left)) in series.backlog.iter_mut().zip(series.committed.iter().zip(&series.arrived))
+    {
         waiting = (waiting + came).saturating_sub(*left);
         *backlog = waiting;
     }

@@ -55,7 +55,13 @@ pub(super) fn measure(found: &mut Measurements, history: &History, cell: &Cell) 
     found.suite = Some(suite);
 }
 
-fn end(history: &History, cell: &Cell, facts: &ServiceHistory, firsts: &Firsts, case: u32) -> Option<CaseEnd> {
+fn end(
+    history: &History,
+    cell: &Cell,
+    facts: &ServiceHistory,
+    firsts: &Firsts,
+    case: u32,
+) -> Option<CaseEnd> {
     let write = facts.writes.get(case as usize)?;
     let suite = &cell.settings.suite;
     let persisted = write.outcome == Outcome::Committed

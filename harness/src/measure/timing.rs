@@ -12,9 +12,7 @@ use crate::{
 };
 
 /// A kind of time.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Timing {
     /// From due to the return of COMMIT, or to the end of a write that failed or is unsure.
@@ -167,7 +165,8 @@ impl Recorders {
                 }
                 for nth in 0..history.plan.events_per_write() {
                     let event = EventRef { write: place, event: nth };
-                    if let Some(at) = firsts.get(index).and_then(|first| first.at_ns(&facts.arrivals, event)) {
+                    if let Some(at) = firsts.get(index).and_then(|first| first.at_ns(&facts.arrivals, event))
+                    {
                         self.early += u64::from(at < write.ended_ns);
                         self.ns(Timing::Deliver, write.ended_ns, at);
                     }

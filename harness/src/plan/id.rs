@@ -7,8 +7,8 @@
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// Services and events in a write that an id has room for.
-pub(crate) const MAX_PLACES: u16 = 1 << 12;
+/// Services, and events of a write, that an id has room for.
+pub const MAX_PLACES: u16 = 1 << 12;
 
 const TAG_BITS: u32 = 50;
 const VERSION: u128 = 8 << 76;

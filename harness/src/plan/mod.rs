@@ -15,7 +15,7 @@ use std::{ops::Range, sync::Arc};
 
 use uuid::Uuid;
 
-pub use self::payload::Payloads;
+pub use self::{id::MAX_PLACES, payload::Payloads};
 use crate::{
     history::EventRef,
     scenario::{Cell, Load},
@@ -230,6 +230,9 @@ fn zipf(keys: u32, skew: f64) -> Vec<f64> {
 /// Draws `cases` of the writes that are due in the window and don't roll back: as many from each service as from
 /// any other (give or take one), and where a service has too few, the rest from those with more.
 fn draw_cases(seed: u64, load: &Load, cases: u32, services: &mut [ServicePlan]) {
+    if cases == 0 {
+        return;
+    }
     let window = window_ns(load);
     let can_be = |service: &ServicePlan, place: u32| {
         window.contains(&service.due_at_ns(place)) && !rolls_back(seed, load, service.index, place)

@@ -82,7 +82,9 @@ pub(super) fn expected(load: &Load) -> f64 {
     let seconds = (load.warm_up + load.duration).as_secs_f64();
     let rate = load.rate.unwrap_or(0.0);
     match load.arrivals {
-        Arrivals::Constant | Arrivals::Poisson | Arrivals::Burst { .. } => rate * seconds,
+        Arrivals::Constant | Arrivals::Poisson => rate * seconds,
+        // The last period's are all due at its start, also where it is longer than what is left.
+        Arrivals::Burst { every } => rate * every.as_secs_f64() * (seconds / every.as_secs_f64()).ceil(),
         Arrivals::Ramp { from } => (from + rate) / 2.0 * seconds,
     }
 }

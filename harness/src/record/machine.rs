@@ -25,7 +25,12 @@ impl Machine {
     #[must_use]
     pub fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        Self::told_by(&read("/proc/cpuinfo"), &read("/proc/meminfo"), &read("/proc/version"), &read("/etc/os-release"))
+        Self::told_by(
+            &read("/proc/cpuinfo"),
+            &read("/proc/meminfo"),
+            &read("/proc/version"),
+            &read("/etc/os-release"),
+        )
     }
 
     fn told_by(cpuinfo: &str, meminfo: &str, version: &str, os_release: &str) -> Self {
@@ -40,11 +45,16 @@ impl Machine {
         let kilobytes = field(meminfo, "MemTotal", ':')
             .and_then(|value| value.trim_end_matches("kB").trim().parse::<u64>().ok());
         Self {
-            cpu: field(cpuinfo, "model name", ':').or_else(|| field(cpuinfo, "Model", ':')).unwrap_or_else(unknown),
+            cpu: field(cpuinfo, "model name", ':')
+                .or_else(|| field(cpuinfo, "Model", ':'))
+                .unwrap_or_else(unknown),
             cores: std::thread::available_parallelism()
                 .map_or(0, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
             memory: kilobytes.map_or(0, |kilobytes| kilobytes.saturating_mul(1_024)),
-            kernel: version.split_whitespace().nth(2).map_or_else(unknown, |release| format!("Linux {release}")),
+            kernel: version
+                .split_whitespace()
+                .nth(2)
+                .map_or_else(unknown, |release| format!("Linux {release}")),
             os: field(os_release, "PRETTY_NAME", '=').unwrap_or_else(unknown),
         }
     }

@@ -29,7 +29,7 @@ use crate::{
 pub const FORMAT: u32 = 1;
 
 /// One experiment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// Number of the format.
     pub format: u32,

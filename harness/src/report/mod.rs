@@ -1,18 +1,13 @@
 //! From a record to what people read. Pure.
 
-use crate::record::Record;
+mod junit;
+mod markdown;
+mod results;
+mod spark;
+mod terminal;
+mod view;
 
-/// stub
-#[must_use]
-pub fn terminal(record: &Record, _colour: bool) -> String {
-    let mut out = String::new();
-    for cell in &record.cells {
-        out.push_str(&format!("{} {:#?}\n", cell.label, cell.metrics));
-    }
-    format!("{out}{:#?}", record.verdict)
-}
-/// stub
-#[must_use]
-pub fn markdown(record: &Record) -> String {
-    terminal(record, false)
-}
+pub use junit::{JunitError, junit};
+pub use markdown::markdown;
+pub use results::{MarkerError, RESULTS_BEGIN, RESULTS_END, into_markers, results_table};
+pub use terminal::{Look, terminal};

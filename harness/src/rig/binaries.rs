@@ -89,8 +89,10 @@ pub(crate) fn rabbitmq() -> Result<RabbitMq, RigError> {
     usual.extend(folders_of("/opt", "rabbitmq_server-", "sbin"));
     usual.extend(["/opt/rabbitmq/sbin", "/usr/local/sbin", "/opt/homebrew/sbin"].map(PathBuf::from));
     let server = on_path().chain(usual).find_map(|folder| script_in(&folder)).ok_or_else(|| {
-        missing("RabbitMQ was not found: no rabbitmq-server with its rabbitmq-env beside it on PATH or in \
-                 /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin")
+        missing(
+            "RabbitMQ was not found: no rabbitmq-server with its rabbitmq-env beside it on PATH or in \
+                 /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin",
+        )
     })?;
     let mut usual = vec![PathBuf::from("/usr/lib/erlang/bin"), PathBuf::from("/usr/local/lib/erlang/bin")];
     usual.extend(folders_of("/usr/lib/erlang", "erts-", "bin"));
@@ -105,7 +107,8 @@ pub(crate) fn rabbitmq() -> Result<RabbitMq, RigError> {
 /// starts it as the user `rabbitmq`.
 fn script_in(folder: &Path) -> Option<PathBuf> {
     let script = fs::canonicalize(folder.join("rabbitmq-server")).ok()?;
-    (script.file_name()? == "rabbitmq-server" && script.with_file_name("rabbitmq-env").is_file()).then_some(script)
+    (script.file_name()? == "rabbitmq-server" && script.with_file_name("rabbitmq-env").is_file())
+        .then_some(script)
 }
 
 fn version_of(server: &Path) -> Option<String> {
@@ -151,8 +154,12 @@ fn folders_of(base: &str, prefix: &str, inner: &str) -> Vec<PathBuf> {
 
 /// First line a program prints.
 fn say(program: &Path, argument: &str) -> Option<String> {
-    let output = Command::new(program).arg(argument).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).lines().next().map(str::to_owned))?
+    let output =
+        Command::new(program).arg(argument).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).lines().next().map(str::to_owned))?
 }
 
 #[cfg(test)]
@@ -184,12 +191,22 @@ mod tests {
     #[test]
     fn folders_come_with_the_highest_version_first() {
         let base = tempfile::tempdir().unwrap();
-        for name in ["rabbitmq_server-3.9.13", "rabbitmq_server-3.10.8", "rabbitmq_server-3", "other", "rabbitmq_server-x"] {
+        for name in [
+            "rabbitmq_server-3.9.13",
+            "rabbitmq_server-3.10.8",
+            "rabbitmq_server-3",
+            "other",
+            "rabbitmq_server-x",
+        ] {
             fs::create_dir(base.path().join(name)).unwrap();
         }
         let found = folders_of(base.path().to_str().unwrap(), "rabbitmq_server-", "sbin");
-        let names: Vec<_> = found.iter().map(|path| path.strip_prefix(base.path()).unwrap().to_str().unwrap()).collect();
-        assert_eq!(names, ["rabbitmq_server-3.10.8/sbin", "rabbitmq_server-3.9.13/sbin", "rabbitmq_server-3/sbin"]);
+        let names: Vec<_> =
+            found.iter().map(|path| path.strip_prefix(base.path()).unwrap().to_str().unwrap()).collect();
+        assert_eq!(
+            names,
+            ["rabbitmq_server-3.10.8/sbin", "rabbitmq_server-3.9.13/sbin", "rabbitmq_server-3/sbin"]
+        );
     }
 
     #[test]

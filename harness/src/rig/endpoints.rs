@@ -43,7 +43,6 @@ impl Endpoints {
                 way_out: "Write it as postgres://user:password@host:port/database, special characters percent-encoded"
                     .to_owned(),
             })?;
-        let database = database.application_name("drainbench rig");
         Ok(Self { database_url: database_url.to_owned(), database, amqp: Amqp::parse(amqp_url)? })
     }
 
@@ -67,7 +66,8 @@ impl Endpoints {
             at: self.database_at(),
             reason,
         };
-        match tokio::time::timeout(CONNECT_WITHIN, PgConnection::connect_with(options)).await {
+        let options = options.clone().application_name("drainbench rig");
+        match tokio::time::timeout(CONNECT_WITHIN, PgConnection::connect_with(&options)).await {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => Err(unreachable(error.to_string())),
             Err(_) => Err(unreachable(no_answer())),
@@ -111,7 +111,8 @@ impl Amqp {
 
     /// Its addresses.
     pub(crate) async fn addresses(&self) -> Result<Vec<SocketAddr>, RigError> {
-        let found = tokio::time::timeout(CONNECT_WITHIN, tokio::net::lookup_host((self.host.as_str(), self.port)));
+        let found =
+            tokio::time::timeout(CONNECT_WITHIN, tokio::net::lookup_host((self.host.as_str(), self.port)));
         match found.await {
             Ok(Ok(addresses)) => Ok(addresses.collect()),
             Ok(Err(error)) => Err(self.unreachable(error.to_string())),
@@ -146,7 +147,10 @@ mod tests {
     fn a_url_by_way_of_a_proxy_keeps_all_but_host_and_port() {
         let addr: SocketAddr = "127.0.0.1:4000".parse().unwrap();
         for (url, expected) in [
-            ("amqp://u:p%40ss@mq.example:5673/%2fv?heartbeat=10", "amqp://u:p%40ss@127.0.0.1:4000/%2fv?heartbeat=10"),
+            (
+                "amqp://u:p%40ss@mq.example:5673/%2fv?heartbeat=10",
+                "amqp://u:p%40ss@127.0.0.1:4000/%2fv?heartbeat=10",
+            ),
             ("amqp://mq.example", "amqp://127.0.0.1:4000"),
             ("amqp://u:p@[::1]:5672/%2f", "amqp://u:p@127.0.0.1:4000/%2f"),
         ] {

@@ -36,7 +36,8 @@ pub(crate) async fn start(ground: &Ground, binaries: &Postgres, guard: &Guard) -
         configure(&data, port).map_err(RigError::refused("write PostgreSQL's configuration"))?;
         let mut command = ground.command(&binaries.folder.join("postgres"), search_path(&binaries.folder));
         command.arg("-D").arg(&data);
-        let mut server = Server::start(ServerKind::PostgreSql, command, ground.folder.join("postgres.log"), vec![])?;
+        let mut server =
+            Server::start(ServerKind::PostgreSql, command, ground.folder.join("postgres.log"), vec![])?;
         if let Some(process) = server.process() {
             guard.hold(Held::Postgres(process));
         }
@@ -65,7 +66,8 @@ async fn init(ground: &Ground, binaries: &Postgres, data: &Path, password: &str)
     ]);
     let output = tokio::time::timeout(READY_WITHIN, command.kill_on_drop(true).output()).await;
     std::fs::remove_file(&password_file).map_err(RigError::refused("remove PostgreSQL's password file"))?;
-    let not_started = |reason: String, log: String| RigError::NotStarted { server: ServerKind::PostgreSql, reason, log };
+    let not_started =
+        |reason: String, log: String| RigError::NotStarted { server: ServerKind::PostgreSql, reason, log };
     match output {
         Ok(Ok(output)) if output.status.success() => Ok(()),
         Ok(Ok(output)) => {
@@ -73,7 +75,9 @@ async fn init(ground: &Ground, binaries: &Postgres, data: &Path, password: &str)
             Err(not_started(format!("initdb failed ({})", output.status), log))
         }
         Ok(Err(error)) => Err(not_started(format!("initdb could not be run ({error})"), String::new())),
-        Err(_) => Err(not_started(format!("initdb took more than {} s", READY_WITHIN.as_secs()), String::new())),
+        Err(_) => {
+            Err(not_started(format!("initdb took more than {} s", READY_WITHIN.as_secs()), String::new()))
+        }
     }
 }
 
@@ -91,7 +95,8 @@ async fn ready(server: &mut Server, url: &str) -> Result<(), RigError> {
     let options: PgConnectOptions = url.parse().map_err(RigError::refused("read its own PostgreSQL URL"))?;
     let deadline = Instant::now() + READY_WITHIN;
     loop {
-        let connected = tokio::time::timeout(Duration::from_secs(5), PgConnection::connect_with(&options)).await;
+        let connected =
+            tokio::time::timeout(Duration::from_secs(5), PgConnection::connect_with(&options)).await;
         if let Ok(Ok(connection)) = connected {
             let _ = connection.close().await;
             // Not another server that took the port.

@@ -2,13 +2,7 @@
 
 use sqlx::{AssertSqlSafe, Connection};
 
-use super::{
-    RigError,
-    broker::Broker,
-    endpoints::Endpoints,
-    names,
-    teardown,
-};
+use super::{RigError, broker::Broker, endpoints::Endpoints, names, teardown};
 use crate::scenario::{BrokerSettings, QueueKind};
 
 /// Sends it, through a database, exchange and queue of its own, which are gone after.
@@ -49,8 +43,7 @@ async fn commit(endpoints: &Endpoints, name: &str) -> Result<String, RigError> {
         .map_err(refused())?;
     transaction.commit().await.map_err(refused())?;
     let mut reader = endpoints.connect_to(&options).await?;
-    let body =
-        sqlx::query_scalar("SELECT body FROM probe").fetch_one(&mut reader).await.map_err(refused())?;
+    let body = sqlx::query_scalar("SELECT body FROM probe").fetch_one(&mut reader).await.map_err(refused())?;
     let _ = tokio::join!(writer.close(), reader.close());
     Ok(body)
 }

@@ -8,9 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{
-    Pid, PidfdFlags, Signal, getpgid, kill_process_group, pidfd_open, pidfd_send_signal,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, getpgid, kill_process_group, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -84,7 +82,8 @@ pub(crate) fn of_folder(folder: &Path) -> Vec<Process> {
 
 /// Owners of the folder and of what lies in it: whose processes may be looked at.
 fn owners(folder: &Path) -> Vec<u32> {
-    let inside = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
+    let inside =
+        fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
     fs::metadata(folder).into_iter().chain(inside).map(|meta| meta.uid()).collect()
 }
 
@@ -143,7 +142,11 @@ mod tests {
 
     #[tokio::test]
     async fn ends_what_ignores_the_polite_signal() {
-        let mut child = Command::new("sh").args(["-c", "trap '' TERM; echo ready; sleep 60 & wait; wait"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", "trap '' TERM; echo ready; sleep 60 & wait; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut ready = [0; 6];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
         let process = Process::of(child.id()).unwrap();

@@ -121,7 +121,8 @@ fn urls(request: &RigRequest) -> Result<Endpoints, RigError> {
         (Some(database), Some(amqp)) => Endpoints::parse(database, amqp),
         (database, amqp) => {
             let unset = [(DATABASE_URL, database), (AMQP_URL, amqp)];
-            let unset: Vec<_> = unset.into_iter().filter(|(_, url)| url.is_none()).map(|(name, _)| name).collect();
+            let unset: Vec<_> =
+                unset.into_iter().filter(|(_, url)| url.is_none()).map(|(name, _)| name).collect();
             Err(RigError::Missing {
                 what: format!("The external rig needs {}", unset.join(" and ")),
                 way_out: "Set both URLs in the environment, or use --rig local".to_owned(),
@@ -161,7 +162,8 @@ async fn local(
 /// Looks whether both servers are there, takes the run's lock and sweeps what dead runs left.
 async fn external(run: &str, endpoints: &Endpoints, guard: &Guard) -> Result<RunLock, RigError> {
     // Both, so that an error names whichever is missing within one deadline.
-    let (connection, broker) = tokio::try_join!(endpoints.connect(), broker::Broker::connect(&endpoints.amqp))?;
+    let (connection, broker) =
+        tokio::try_join!(endpoints.connect(), broker::Broker::connect(&endpoints.amqp))?;
     broker.close().await;
     may_create_databases(connection).await?;
     let lock = RunLock::take(endpoints, run).await?;
@@ -185,7 +187,9 @@ async fn may_create_databases(mut connection: sqlx::PgConnection) -> Result<(), 
         return Ok(());
     }
     Err(RigError::Missing {
-        what: format!("The role of {DATABASE_URL} must not create databases, and each service needs one of its own"),
+        what: format!(
+            "The role of {DATABASE_URL} must not create databases, and each service needs one of its own"
+        ),
         way_out: "Give it the right (ALTER ROLE ... CREATEDB), or use --rig local".to_owned(),
     })
 }
@@ -199,13 +203,16 @@ async fn facts(
 ) -> Result<(RigFacts, bool), RigError> {
     let refused = || RigError::refused::<sqlx::Error>("read PostgreSQL's settings");
     let mut connection = endpoints.connect().await?;
-    let postgres_version =
-        sqlx::query_scalar("SELECT current_setting('server_version')").fetch_one(&mut connection).await.map_err(refused())?;
-    let settings: Vec<(String, String)> = sqlx::query_as("SELECT name, current_setting(name) FROM unnest($1) AS name")
-        .bind(&SETTINGS[..])
-        .fetch_all(&mut connection)
+    let postgres_version = sqlx::query_scalar("SELECT current_setting('server_version')")
+        .fetch_one(&mut connection)
         .await
         .map_err(refused())?;
+    let settings: Vec<(String, String)> =
+        sqlx::query_as("SELECT name, current_setting(name) FROM unnest($1) AS name")
+            .bind(&SETTINGS[..])
+            .fetch_all(&mut connection)
+            .await
+            .map_err(refused())?;
     // The role pg_checkpoint came with 15.
     let checkpoints: bool = sqlx::query_scalar(
         "SELECT rolsuper OR EXISTS (SELECT 1 FROM pg_roles AS given WHERE given.rolname = 'pg_checkpoint' \
@@ -216,7 +223,10 @@ async fn facts(
     .map_err(refused())?;
     let _ = connection.close().await;
     if !checkpoints {
-        why.push("no CHECKPOINT before a cell: the role is neither superuser nor a member of pg_checkpoint".to_owned());
+        why.push(
+            "no CHECKPOINT before a cell: the role is neither superuser nor a member of pg_checkpoint"
+                .to_owned(),
+        );
     }
     let addresses = endpoints.amqp.addresses().await?;
     let mut rabbitmq_version = "unknown".to_owned();

@@ -176,7 +176,9 @@ async fn answers(port_mapper: &mut Server, port: u16) -> Result<(), RigError> {
     while TcpStream::connect(local(port)).await.is_err() {
         port_mapper.check()?;
         if Instant::now() >= deadline {
-            return Err(port_mapper.not_started(format!("epmd did not answer within {} s", READY_WITHIN.as_secs())));
+            return Err(
+                port_mapper.not_started(format!("epmd did not answer within {} s", READY_WITHIN.as_secs()))
+            );
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -15,7 +15,9 @@ pub(crate) fn random(length: usize) -> Result<String, RigError> {
         SysRng.try_fill_bytes(&mut bytes).map_err(RigError::refused("read random numbers"))?;
         // 252 is the largest multiple of 36 in a byte: what is above would make some letters likelier.
         let letters = bytes.iter().filter(|byte| **byte < 252);
-        word.extend(letters.map(|byte| char::from(ALPHABET[usize::from(*byte) % 36])).take(length - word.len()));
+        word.extend(
+            letters.map(|byte| char::from(ALPHABET[usize::from(*byte) % 36])).take(length - word.len()),
+        );
     }
     Ok(word)
 }

@@ -45,7 +45,8 @@ impl User {
         let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
         let user = find(&users, "postgres").or_else(|| find(&users, "nobody"));
         user.map(Some).ok_or_else(|| RigError::Missing {
-            what: "PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody".to_owned(),
+            what: "PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody"
+                .to_owned(),
             way_out: "Run drainbench as another user than root".to_owned(),
         })
     }
@@ -164,7 +165,8 @@ impl Server {
     /// The last lines of its log.
     fn log(&self) -> String {
         let texts = self.logs.iter().filter_map(|log| fs::read(log).ok());
-        let text = texts.map(|text| String::from_utf8_lossy(&text).into_owned()).collect::<Vec<_>>().join("\n");
+        let text =
+            texts.map(|text| String::from_utf8_lossy(&text).into_owned()).collect::<Vec<_>>().join("\n");
         let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
@@ -179,9 +181,11 @@ impl Server {
 /// Whether a server ended because somebody else was faster to take its port.
 pub(crate) fn lost_its_port(error: &RigError) -> bool {
     match error {
-        RigError::NotStarted { log, .. } => ["in use", "eaddrinuse", "could not bind", "could not create any TCP/IP"]
-            .iter()
-            .any(|words| log.contains(words)),
+        RigError::NotStarted { log, .. } => {
+            ["in use", "eaddrinuse", "could not bind", "could not create any TCP/IP"]
+                .iter()
+                .any(|words| log.contains(words))
+        }
         RigError::Missing { .. }
         | RigError::Unreachable { .. }
         | RigError::Refused { .. }
@@ -213,7 +217,8 @@ mod tests {
 
     #[test]
     fn finds_users_by_their_whole_name() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\npostgres2:x:7:8::/:/bin/sh\npostgres:x:101:104::/:/bin/sh\n";
+        let passwd =
+            "root:x:0:0:root:/root:/bin/sh\npostgres2:x:7:8::/:/bin/sh\npostgres:x:101:104::/:/bin/sh\n";
         assert_eq!(find(passwd, "postgres"), Some(User { uid: 101, gid: 104 }));
         assert_eq!(find(passwd, "nobody"), None);
     }

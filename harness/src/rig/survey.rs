@@ -1,6 +1,9 @@
 //! Which rigs this machine can run, without starting one.
 
-use super::{AMQP_URL, DATABASE_URL, RigError, RigKind, RigRequest, binaries, broker::Broker, endpoints::Endpoints, provision::NO_DOCKER};
+use super::{
+    AMQP_URL, DATABASE_URL, RigError, RigKind, RigRequest, binaries, broker::Broker, endpoints::Endpoints,
+    provision::NO_DOCKER,
+};
 
 /// What was found of one rig.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,14 +18,18 @@ pub struct Finding {
 
 /// Looks at each rig, in the order in which `auto` takes them.
 pub async fn survey(request: &RigRequest) -> Vec<Finding> {
-    let docker = Finding { kind: RigKind::Docker, works: false, lines: vec![format!("not there yet: {NO_DOCKER}")] };
+    let docker =
+        Finding { kind: RigKind::Docker, works: false, lines: vec![format!("not there yet: {NO_DOCKER}")] };
     vec![external(request).await, docker, local(request)]
 }
 
 async fn external(request: &RigRequest) -> Finding {
     let finding = |works, lines| Finding { kind: RigKind::External, works, lines };
     let (Some(database), Some(amqp)) = &request.external else {
-        return finding(false, vec![format!("set {DATABASE_URL} and {AMQP_URL} to use servers that are there")]);
+        return finding(
+            false,
+            vec![format!("set {DATABASE_URL} and {AMQP_URL} to use servers that are there")],
+        );
     };
     let endpoints = match Endpoints::parse(database, amqp) {
         Ok(endpoints) => endpoints,
@@ -30,13 +37,12 @@ async fn external(request: &RigRequest) -> Finding {
     };
     let (database, broker) = tokio::join!(endpoints.connect(), Broker::connect(&endpoints.amqp));
     let works = database.is_ok() && broker.is_ok();
-    let line = |name: &str, at: String, error: Option<RigError>| match error {
-        None => format!("{name} answers at {at}"),
-        Some(error) => error.to_string(),
+    let line = |name: &str, at: String, error: Option<&RigError>| {
+        error.map_or_else(|| format!("{name} answers at {at}"), ToString::to_string)
     };
     let lines = vec![
-        line("PostgreSQL", endpoints.database_at(), database.err()),
-        line("RabbitMQ", endpoints.amqp.at(), broker.as_ref().err().map(|error| RigError::Refused { doing: "reach RabbitMQ".into(), reason: error.to_string() })),
+        line("PostgreSQL", endpoints.database_at(), database.as_ref().err()),
+        line("RabbitMQ", endpoints.amqp.at(), broker.as_ref().err()),
     ];
     if let Ok(broker) = broker {
         broker.close().await;

@@ -109,7 +109,8 @@ pub(crate) async fn remove_run(endpoints: &Endpoints, run: &str) -> Vec<String> 
     };
     match databases.await {
         Ok(databases) => {
-            let ours: Vec<_> = databases.into_iter().filter(|name| names::run_of(name) == Some(run)).collect();
+            let ours: Vec<_> =
+                databases.into_iter().filter(|name| names::run_of(name) == Some(run)).collect();
             remove(endpoints, &ours).await
         }
         Err(error) => vec![format!("what run {run} made, if anything ({error})")],
@@ -118,10 +119,11 @@ pub(crate) async fn remove_run(endpoints: &Endpoints, run: &str) -> Vec<String> 
 
 /// All databases that are called like ours.
 pub(crate) async fn databases(connection: &mut PgConnection) -> Result<Vec<String>, RigError> {
-    let all: Vec<String> = sqlx::query_scalar("SELECT datname::text FROM pg_database WHERE NOT datistemplate")
-        .fetch_all(connection)
-        .await
-        .map_err(RigError::refused("list the databases"))?;
+    let all: Vec<String> =
+        sqlx::query_scalar("SELECT datname::text FROM pg_database WHERE NOT datistemplate")
+            .fetch_all(connection)
+            .await
+            .map_err(RigError::refused("list the databases"))?;
     Ok(all.into_iter().filter(|name| names::run_of(name).is_some()).collect())
 }
 
@@ -156,9 +158,10 @@ async fn drop_database(endpoints: &Endpoints, name: &str) -> Result<(), RigError
     let deadline = Instant::now() + DROP_WITHIN;
     loop {
         let mut connection = endpoints.connect().await?;
-        let dropped = sqlx::raw_sql(AssertSqlSafe(format!("DROP DATABASE IF EXISTS \"{name}\" WITH (FORCE)")))
-            .execute(&mut connection)
-            .await;
+        let dropped =
+            sqlx::raw_sql(AssertSqlSafe(format!("DROP DATABASE IF EXISTS \"{name}\" WITH (FORCE)")))
+                .execute(&mut connection)
+                .await;
         let _ = connection.close().await;
         match dropped {
             Ok(_) => return Ok(()),

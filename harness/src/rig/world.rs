@@ -138,7 +138,10 @@ pub(crate) async fn make(rig: &Rig, cell: &Cell, cell_index: usize, round: u32) 
         }),
         Err(error) => match made.remove().await {
             Ok(()) => Err(error),
-            Err(left) => Err(RigError::Refused { doing: "make a cell's world".to_owned(), reason: format!("{error}; {left}") }),
+            Err(left) => Err(RigError::Refused {
+                doing: "make a cell's world".to_owned(),
+                reason: format!("{error}; {left}"),
+            }),
         },
     }
 }
@@ -164,11 +167,16 @@ async fn fill(rig: &Rig, cell: &Cell, services: &[ServiceWorld]) -> Result<Delay
     }
     if rig.checkpoints {
         let mut connection = endpoints.connect().await?;
-        sqlx::raw_sql("CHECKPOINT").execute(&mut connection).await.map_err(RigError::refused("CHECKPOINT"))?;
+        sqlx::raw_sql("CHECKPOINT")
+            .execute(&mut connection)
+            .await
+            .map_err(RigError::refused("CHECKPOINT"))?;
         let _ = connection.close().await;
     }
     let upstream = upstream(&endpoints.amqp).await?;
-    DelayLine::start(upstream, cell.settings.broker.latency).await.map_err(RigError::refused("start the delay line"))
+    DelayLine::start(upstream, cell.settings.broker.latency)
+        .await
+        .map_err(RigError::refused("start the delay line"))
 }
 
 /// The first of the broker's addresses that answers.
@@ -226,7 +234,10 @@ async fn settings_hold(endpoints: &Endpoints, cell: &Cell) -> Result<(), RigErro
             _ => !settings.commit_delay.is_zero(),
         };
         if asked && shown(&mut connection, name).await? != value {
-            return Err(RigError::OwnRigsOnly { cell: cell.label.clone(), setting: format!("{name} = {value}") });
+            return Err(RigError::OwnRigsOnly {
+                cell: cell.label.clone(),
+                setting: format!("{name} = {value}"),
+            });
         }
     }
     let _ = connection.close().await;

@@ -29,7 +29,9 @@ fn read_into(text: &mut String, overrides: &Overrides) -> Result<ScenarioWire, F
     let rounds = overrides.rounds.map(|rounds| ("rounds", rounds.to_string()));
     for (key, number) in [seed, rounds].into_iter().flatten() {
         let span = comment(text, &format!("--{key} "), &number);
-        wire = parse(&padded(span.start, &format!("{key}={number}")))?.over(wire);
+        // So that the number stands where the comment has it.
+        let start = span.start.saturating_sub(key.len() + 1);
+        wire = parse(&padded(start, &format!("{key}={number}")))?.over(wire);
     }
     if let Some(designs) = &overrides.designs {
         let span = comment(text, "--designs ", &designs.join(","));

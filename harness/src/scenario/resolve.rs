@@ -13,10 +13,11 @@ use super::{
         SuiteWire, ValidityWire,
     },
 };
-use crate::metric::{Metric, Unit};
+use crate::{
+    metric::{Metric, Unit},
+    plan::MAX_PLACES,
+};
 
-/// Ids have room for as many services, and as many events of a write.
-const PLACES: u16 = 4096;
 const MAX_RATE: f64 = 1_000_000.0;
 /// Their cumulative shares are kept, 8 bytes each.
 const MAX_KEYS: u32 = 1_000_000;
@@ -52,11 +53,11 @@ pub(super) fn settings(wire: &Sections) -> Result<Settings, Fault> {
 
 fn load(wire: &LoadWire, default: Load) -> Result<Load, Fault> {
     Ok(Load {
-        services: wire.services().whole(1..=PLACES)?.unwrap_or(default.services),
+        services: wire.services().whole(1..=MAX_PLACES)?.unwrap_or(default.services),
         rate: rate(wire.rate())?,
         arrivals: arrivals(wire)?,
         payload_bytes: wire.payload().size(2..=1 << 20)?.unwrap_or(default.payload_bytes),
-        events_per_write: wire.events_per_write().whole(1..=PLACES)?.unwrap_or(default.events_per_write),
+        events_per_write: wire.events_per_write().whole(1..=MAX_PLACES)?.unwrap_or(default.events_per_write),
         rollback_share: wire.rollback_share().share()?.unwrap_or(default.rollback_share),
         keys: wire.keys().whole(0..=MAX_KEYS)?.unwrap_or(default.keys),
         key_skew: skew(wire.key_skew())?.unwrap_or(default.key_skew),

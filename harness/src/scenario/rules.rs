@@ -83,7 +83,11 @@ fn something_to_write(cell: &Cell, merged: &Sections, label: &Range<usize>) -> R
             plan::MAX_WRITES
         );
         let span = place(&[merged.load.rate(), merged.load.duration()], label);
-        return Err(Fault::new(span, message, "lower `load.rate` or shorten `load.duration`"));
+        return Err(Fault::new(
+            span,
+            message,
+            "lower `load.rate`, shorten `load.duration` or, of bursts, their `load.burst_every`",
+        ));
     }
     Ok(())
 }

@@ -21,13 +21,15 @@ pub const SHIPPED: [(&str, &str); 4] = [
 /// When it is neither, or the file cannot be read.
 pub fn find(name_or_path: &str) -> Result<(String, String), ScenarioError> {
     let path = Path::new(name_or_path);
-    if path.exists() {
+    let shipped = SHIPPED.iter().find(|(name, _)| *name == name_or_path);
+    // A folder that happens to have a shipped scenario's name is no scenario.
+    if path.exists() && !(path.is_dir() && shipped.is_some()) {
         return match std::fs::read_to_string(path) {
             Ok(text) => Ok((name_or_path.to_owned(), text)),
             Err(error) => Err(ScenarioError::Read { path: path.to_owned(), why: error.to_string() }),
         };
     }
-    if let Some((name, text)) = SHIPPED.iter().find(|(name, _)| *name == name_or_path) {
+    if let Some((name, text)) = shipped {
         return Ok(((*name).to_owned(), (*text).to_owned()));
     }
     let names = SHIPPED.map(|(name, _)| name);

@@ -143,15 +143,16 @@ impl<'w> Key<'w> {
     }
 }
 
-/// Shortest exact form, as scenarios write it: `67ms`, `5s`.
+/// Shortest exact form, as scenarios write it: `67ms`, `5s`. Exact to the microsecond.
 pub(crate) fn duration_text(duration: Duration) -> String {
-    let micros = duration.as_micros();
-    match micros {
+    const UNITS: [(u128, &str); 4] =
+        [(3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s"), (1_000, "ms")];
+    match duration.as_micros() {
         0 => String::from("0ms"),
-        _ if micros % 60_000_000 == 0 => format!("{}m", micros / 60_000_000),
-        _ if micros % 1_000_000 == 0 => format!("{}s", micros / 1_000_000),
-        _ if micros % 1_000 == 0 => format!("{}ms", micros / 1_000),
-        _ => format!("{micros}us"),
+        micros => match UNITS.iter().find(|(worth, _)| micros.is_multiple_of(*worth)) {
+            Some((worth, unit)) => format!("{}{unit}", micros / worth),
+            None => format!("{micros}us"),
+        },
     }
 }
 
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn durations_are_written_as_scenarios_write_them() {
-        for text in ["67ms", "5s", "2m", "150us", "0ms"] {
+        for text in ["67ms", "5s", "2m", "24h", "150us", "0ms"] {
             let duration =
                 key_of(&of(text)).duration(Duration::ZERO..=LONGEST).expect("valid").expect("given");
             assert_eq!(duration_text(duration), text);

@@ -5,8 +5,7 @@ use toml::Spanned;
 
 use super::value::{Given, Key};
 
-/// A table of plain keys: the struct that it is read into, the names of its keys, what of two wins, and its keys
-/// with their paths.
+/// A table of plain keys: the struct that it is read into, the names of its keys, and its keys with their paths.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident = $path:literal { $($key:ident),* $(,)? }) => {
         $(#[$doc])*
@@ -16,14 +15,6 @@ macro_rules! table {
 
         impl $name {
             pub(super) const KEYS: &'static [&'static str] = &[$(stringify!($key)),*];
-            /// What is given here, and else what is given in `base`.
-            pub(super) fn over(self, base: Self) -> Self {
-                Self { $($key: self.$key.or(base.$key)),* }
-            }
-            /// The keys that are given.
-            pub(super) fn given(&self) -> impl Iterator<Item = Key<'_>> {
-                [$(self.$key()),*].into_iter().filter(|key| key.given.is_some())
-            }
             $(pub(super) fn $key(&self) -> Key<'_> {
                 Key { path: concat!($path, stringify!($key)), given: self.$key.as_ref() }
             })*
@@ -31,40 +22,58 @@ macro_rules! table {
     };
 }
 
-table! {
+/// A table that a cell may override.
+macro_rules! section {
+    ($(#[$doc:meta])* $name:ident = $path:literal { $($key:ident),* $(,)? }) => {
+        table! { $(#[$doc])* $name = $path { $($key),* } }
+
+        impl $name {
+            /// What is given here, and else what is given in `base`.
+            fn over(self, base: Self) -> Self {
+                Self { $($key: self.$key.or(base.$key)),* }
+            }
+            /// The keys that are given.
+            fn given(&self) -> impl Iterator<Item = Key<'_>> {
+                [$(self.$key()),*].into_iter().filter(|key| key.given.is_some())
+            }
+        }
+    };
+}
+
+section! {
     /// `[load]`
     LoadWire = "load." {
         services, rate, arrivals, burst_every, ramp_from, payload, events_per_write, rollback_share, keys, key_skew,
         write, warm_up, duration, drain_deadline, backlog,
     }
 }
-table! {
+section! {
     /// `[service]`
     ServiceWire = "service." { pool, acquire_timeout }
 }
-table! {
+section! {
     /// `[drainer]`
     DrainerWire = "drainer." {
         placement, pool, instances, batch_size, pipeline_depth, lease_ttl, poll_interval, confirm_timeout, stop_within,
     }
 }
-table! {
+section! {
     /// `[broker]`
     BrokerWire = "broker." { latency, queue, max_length }
 }
-table! {
+section! {
     /// `[database]`
     DatabaseWire = "database." { commit_delay, full_page_writes }
 }
-table! {
+section! {
     /// `[sampler]`
     SamplerWire = "sampler." { rate, max_missed }
 }
-table! {
+section! {
     /// `[validity]`
     ValidityWire = "validity." { lag_p99, sink_behind }
 }
-table! {
+section! {
     /// `[suite]`
     SuiteWire = "suite." { cases, persist_within, arrive_within }
 }

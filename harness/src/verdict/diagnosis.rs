@@ -41,7 +41,14 @@ pub(super) fn mechanism(found: &Measurements) -> Option<String> {
         Timing::Commit | Timing::Execute => {
             Some(top_wait(found).map_or(spent.clone(), |wait| format!("{spent}, waiting on {wait}")))
         }
-        _ => Some(spent),
+        Timing::Lag
+        | Timing::Acquire
+        | Timing::Persist
+        | Timing::Service
+        | Timing::Deliver
+        | Timing::Confirm
+        | Timing::Claim
+        | Timing::Mark => Some(spent),
     }
 }
 
@@ -78,28 +85,36 @@ fn on_disk(wait: &str) -> bool {
 
 /// Which symptoms showed and which did not.
 pub(super) fn symptoms(shown: &[&Judged], missing: &[&Judged]) -> String {
-    let list = |judged: &[&Judged]| {
-        let each = judged.iter().map(|symptom| {
-            format!("{} in `{}` ({})", symptom.rule(), symptom.cell, symptom.found())
-        });
+    let list = |judged: &[&Judged], verb: &str| {
+        let each = judged
+            .iter()
+            .map(|symptom| format!("{} {verb} in `{}` ({})", symptom.rule(), symptom.cell, symptom.found()));
         each.collect::<Vec<_>>().join(", ")
     };
-    let did = if shown.is_empty() { "none did".to_owned() } else { format!("what did: {}", list(shown)) };
-    format!("there is nothing to fix that shows: what did not show: {}; {did}", list(missing))
+    let missing = list(missing, "does not");
+    if shown.is_empty() {
+        return format!("no symptom shows, so there is nothing to fix: {missing}");
+    }
+    format!("not every symptom shows: {missing}; {}", list(shown, "does"))
 }
 
 /// A held transaction that shows and hurts nobody, where that is so.
 pub(super) fn harmless(bench: &Bench<'_>, shown: &[&Judged], missing: &[&Judged]) -> Option<String> {
     let held = shown.iter().find(|symptom| symptom.metric == "idle_in_tx.rows")?;
-    missing.iter().find(|symptom| about_writes(&symptom.metric))?;
+    let hurts = |symptom: &&&Judged| about_writes(&symptom.metric);
+    if shown.iter().any(|symptom| hurts(&symptom)) || !missing.iter().any(|symptom| hurts(&symptom)) {
+        return None;
+    }
     let cell = bench.rounds(&held.cell).next()?;
     let p99 = Metric::lookup("persist.p99").ok()?;
     let age = Metric::lookup("idle_in_tx.age_max").ok()?;
     let ours = cell.measurements.get(p99)?;
     let control = bench.control().and_then(|control| control.measurements.get(p99));
     let beside = control.map_or(String::new(), |value| format!(", {} in the control", figure(p99, value)));
-    let oldest =
-        cell.measurements.get(age).map_or(String::new(), |value| format!(", the oldest {}", figure(age, value)));
+    let oldest = cell
+        .measurements
+        .get(age)
+        .map_or(String::new(), |value| format!(", the oldest {}", figure(age, value)));
     Some(format!(
         "the transaction that `{}`'s drainer holds stands in the samples ({} rows{oldest}) and hurts nobody here: \
          persist p99 is {}{beside}",

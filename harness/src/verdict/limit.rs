@@ -93,7 +93,7 @@ impl Judged {
 
 /// A comparison as a sign.
 #[must_use]
-pub const fn symbol(op: Op) -> &'static str {
+const fn symbol(op: Op) -> &'static str {
     match op {
         Op::Below => "<",
         Op::AtMost => "≤",
@@ -210,7 +210,11 @@ impl<'a> Bench<'a> {
             }
             let without = self.rounds(label).find(|cell| cell.measurements.get(metric).is_none())?;
             let why = without.measurements.unmeasured.get(&metric).map_or("no value", String::as_str);
-            Some(format!("{metric} was not measured in {}: {why}", super::named(without), metric = metric.name()))
+            Some(format!(
+                "{metric} was not measured in {}: {why}",
+                super::named(without),
+                metric = metric.name()
+            ))
         };
         let why = gap(&judged.cell).or_else(|| judged.limit.times.as_deref().and_then(gap));
         let why = why.unwrap_or_else(|| "the other cell has no value in every round".to_owned());
@@ -288,8 +292,7 @@ pub(super) fn unasked(bench: &Bench<'_>, add: &mut impl FnMut(ReasonKind, String
     for cell in &bench.scenario.cells {
         let candidate = cell.role == Some(Role::Candidate);
         let drained = drains(cell.design);
-        let wrote =
-            bench.rounds(&cell.label).any(|cell| cell.measurements.audit.counts.committed_events > 0);
+        let wrote = bench.rounds(&cell.label).any(|cell| cell.measurements.audit.counts.committed_events > 0);
         let required = [
             ("audit.lost", &zero, ReasonKind::Safety, drained),
             ("audit.phantom", &zero, ReasonKind::Safety, drained),

@@ -165,7 +165,11 @@ pub fn judge(scenario: &Scenario, cells: &[MeasuredCell], rig_invalid: &[String]
 }
 
 fn named(cell: &MeasuredCell) -> String {
-    if cell.round > 1 { format!("`{}`, round {}", cell.label, cell.round) } else { format!("`{}`", cell.label) }
+    if cell.round > 1 {
+        format!("`{}`, round {}", cell.label, cell.round)
+    } else {
+        format!("`{}`", cell.label)
+    }
 }
 
 fn decide(criteria: Vec<Judged>, symptoms: Vec<Judged>, mut reasons: Vec<Reason>) -> Verdict {
@@ -225,7 +229,11 @@ fn judge_criteria(bench: &limit::Bench<'_>, add: &mut impl FnMut(ReasonKind, Str
         let mut control = bench.control_misses(expectation);
         for label in targets(bench.scenario, expectation, Role::Candidate) {
             let mut judged = bench.judge(expectation, label, add);
-            let held = bench.scenario.cells.iter().all(|cell| cell.label != label || cell.role != Some(Role::Control));
+            let held = bench
+                .scenario
+                .cells
+                .iter()
+                .all(|cell| cell.label != label || cell.role != Some(Role::Control));
             if let Some(miss) = control.as_mut().filter(|_| held && judged.value.is_some()) {
                 judged.standing = Standing::Excused;
                 if let Some(text) = miss.text.take() {

@@ -18,16 +18,22 @@ pub(super) fn check(scenario: &Scenario, cell: &MeasuredCell, add: &mut impl FnM
     if facts.foreign > 0 {
         add(
             ReasonKind::Invalid,
-            format!("{name}: {} foreign messages arrived: somebody else publishes to its exchange", facts.foreign),
+            format!(
+                "{name}: {} foreign messages arrived: somebody else publishes to its exchange",
+                facts.foreign
+            ),
         );
     }
     if facts.drainer_seen == Some(false) {
         add(
             ReasonKind::Invalid,
-            format!("{name}: the sampler is blind: it never saw a session of the drainer, so its zeros mean nothing"),
+            format!(
+                "{name}: the sampler is blind: it never saw a session of the drainer, so its zeros mean nothing"
+            ),
         );
     }
-    let Some(settings) = scenario.cells.iter().find(|known| known.label == cell.label).map(|cell| &cell.settings)
+    let Some(settings) =
+        scenario.cells.iter().find(|known| known.label == cell.label).map(|cell| &cell.settings)
     else {
         add(ReasonKind::Invalid, format!("{name} is no cell of the scenario"));
         return;
@@ -52,7 +58,8 @@ pub(super) fn check(scenario: &Scenario, cell: &MeasuredCell, add: &mut impl FnM
         add(ReasonKind::Invalid, text);
     }
     if facts.sampler_missed > settings.sampler.max_missed {
-        let why = facts.sampler_error.as_ref().map_or(String::new(), |error| format!("; its last error: {error}"));
+        let why =
+            facts.sampler_error.as_ref().map_or(String::new(), |error| format!("; its last error: {error}"));
         let text = format!(
             "{name}: the sampler missed {} % of its ticks, sampler.max_missed is {} %{why}",
             number(facts.sampler_missed * 100.0),

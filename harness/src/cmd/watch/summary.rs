@@ -177,13 +177,14 @@ fn by_size(counts: BTreeMap<&str, u64>) -> Vec<(&str, u64)> {
 /// `pid=638  canopy_appeals  6.7 s  idle in transaction  xid=1234  xmin=-  UPDATE ...`
 fn transaction_line(view: &View) -> String {
     let id = |id: Option<u32>| id.map_or_else(|| "-".to_owned(), |id| id.to_string());
-    let tenths = view.xact_age_us.unwrap_or(0) / 100_000;
+    let age = match view.xact_age_us.unwrap_or(0) {
+        us @ 0..1_000_000 => format!("{} ms", us / 1000),
+        us => format!("{}.{} s", us / 1_000_000, us / 100_000 % 10),
+    };
     format!(
-        "    pid={}  {}  {}.{} s  {}  xid={}  xmin={}  {}",
+        "    pid={}  {}  {age}  {}  xid={}  xmin={}  {}",
         view.pid,
         view.database,
-        tenths / 10,
-        tenths % 10,
         view.doing(),
         id(view.xid),
         id(view.xmin),
@@ -219,12 +220,22 @@ mod tests {
 
     #[test]
     fn people_read_averages_and_the_oldest_transactions() {
-        insta::assert_snapshot!(summary().text("22:55:20.491", 30.04, None), @r"");
+        insta::assert_snapshot!(summary().text("22:55:20.491", 30.04, None), @"
+        22:55:20.491  30.0 s, 4 ticks, 2 missed
+          average active sessions      1.75
+            IO                         1.00  WalSync 0.75, WalWrite 0.25
+            LWLock                     0.50  WALWrite 0.50
+            CPU                        0.25
+          idle in transaction          0.75
+          oldest transactions
+            pid=7  canopy_appeals  6.7 s  idle in transaction  xid=770  xmin=-  UPDATE event_outbox SET published_at = now()
+            pid=8  canopy_appeals  2.0 s  idle in transaction (aborted)  xid=770  xmin=-  UPDATE event_outbox SET published_at = now()
+        ");
     }
 
     #[test]
     fn programs_read_the_same() {
-        insta::assert_snapshot!(summary().json("2026-01-01T22:55:20.491Z", 30.04), @r"");
+        insta::assert_snapshot!(summary().json("2026-01-01T22:55:20.491Z", 30.04), @r#"{"kind":"summary","at":"2026-01-01T22:55:20.491Z","seconds":30.04,"ticks":4,"missed":2,"active_sessions":1.75,"idle_in_transaction":0.75,"classes":{"CPU":0.25,"IO":1.0,"LWLock":0.5},"events":{"CPU":0.25,"IO:WalSync":0.75,"IO:WalWrite":0.25,"LWLock:WALWrite":0.5},"oldest_transactions":[{"pid":7,"database":"canopy_appeals","application":"","state":"idle-in-transaction","wait_event":null,"query":"UPDATE event_outbox SET published_at = now()","state_age_ms":0,"xact_age_ms":6750,"xid":770,"xmin":null},{"pid":8,"database":"canopy_appeals","application":"","state":"idle-in-transaction-aborted","wait_event":null,"query":"UPDATE event_outbox SET published_at = now()","state_age_ms":0,"xact_age_ms":2000,"xid":770,"xmin":null}]}"#);
     }
 
     #[test]
@@ -232,7 +243,12 @@ mod tests {
         let mut summary = Summary::default();
         insta::assert_snapshot!(summary.text("22:55:20.491", 1.0, None), @"22:55:20.491  1.0 s, 0 ticks, 0 missed");
         summary.tick(&[]);
-        insta::assert_snapshot!(summary.text("22:55:20.491", 1.0, None), @r"");
+        insta::assert_snapshot!(summary.text("22:55:20.491", 1.0, None), @"
+        22:55:20.491  1.0 s, 1 ticks, 0 missed
+          average active sessions      0.00
+          idle in transaction          0.00
+          no transaction was seen
+        ");
     }
 
     #[test]

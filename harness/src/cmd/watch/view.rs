@@ -223,7 +223,14 @@ pub(super) mod tests {
             view(8, "a", "idle in transaction (aborted)", "", "SELECT 1/0"),
             view(9, "a", "fastpath function call", "", ""),
         ];
-        insta::assert_snapshot!(lines(&views, None), @r"");
+        insta::assert_snapshot!(lines(&views, None), @"
+        22:54:50.491  pid=92    canopy_appeals   LWLock:WALWrite                COMMIT
+        22:54:50.491  pid=638   canopy_persons   idle in transaction            UPDATE event_outbox SET published_at = now() WHERE id = $1
+        22:54:50.491  pid=1066  canopy_security  IO:WalSync                     COMMIT  (>800ms)
+        22:54:50.491  pid=7     a                active                         SELECT 1
+        22:54:50.491  pid=8     a                idle in transaction (aborted)  SELECT 1/0
+        22:54:50.491  pid=9     a                fastpath function call
+        ");
     }
 
     #[test]
@@ -231,7 +238,10 @@ pub(super) mod tests {
         let query = "SELECT 'ä' FROM a_table_with_a_long_name";
         let old = View { state_age_us: 6_789_000, ..view(638, "canopy", "active", "", query) };
         let shown = lines(&[old.clone(), view(639, "canopy", "active", "", "COMMIT")], Some(64));
-        insta::assert_snapshot!(shown, @r"");
+        insta::assert_snapshot!(shown, @"
+        22:54:50.491  pid=638  canopy  active  SELECT 'ä' FR…  (>6700ms)
+        22:54:50.491  pid=639  canopy  active  COMMIT
+        ");
         assert!(shown.lines().all(|line| line.chars().count() <= 64));
         // Not even room for the columns: what they say is not cut.
         assert!(lines(&[old], Some(10)).contains("(>6700ms)"));
@@ -252,6 +262,6 @@ pub(super) mod tests {
             xact_age_us: None,
             ..view(638, "canopy_appeals", "active", "IO:WALSync", "COMMIT")
         };
-        insta::assert_snapshot!(serde_json::to_string(&waits).unwrap(), @r"");
+        insta::assert_snapshot!(serde_json::to_string(&waits).unwrap(), @r#"{"pid":638,"database":"canopy_appeals","application":"","state":"active","wait_event":"IO:WalSync","query":"COMMIT","state_age_ms":899,"xact_age_ms":null,"xid":1234,"xmin":null}"#);
     }
 }

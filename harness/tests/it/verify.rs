@@ -1,11 +1,9 @@
 //! `drainbench verify` and `run` from outside: exit codes, records, and what they leave behind.
 
-mod support;
-
 use std::{path::Path, process::Command, time::Duration};
 
+use crate::scenarios::{SMALL, drainbench, passwords, said, scenario};
 use harness::record::{Record, recompute};
-use support::{SMALL, drainbench, passwords, said, scenario};
 
 fn verify(dir: &Path, text: &str, arguments: &[&str]) -> (i32, String, String) {
     let path = scenario(dir, text);
@@ -41,7 +39,9 @@ fn the_new_design_passes_and_the_old_one_shows_its_symptoms() {
     assert_eq!(code, 0, "{stdout}{stderr}");
     assert!(stdout.contains("PASS"), "{stdout}");
     let record = record(dir.path());
-    let [control, old, new] = record.cells.as_slice() else { panic!("three cells: {:?}", record.cells.len()) };
+    let [control, old, new] = record.cells.as_slice() else {
+        panic!("three cells: {:?}", record.cells.len())
+    };
     assert!(control.counts.committed > 200 && control.counts.rolled_back > 0, "{:?}", control.counts);
     for cell in [old, new] {
         assert_eq!((cell.audit.tally.lost, cell.audit.tally.phantom, cell.audit.tally.waiting), (0, 0, 0));
@@ -127,6 +127,21 @@ fn an_interrupted_run_is_recorded_as_partial() {
     let record = record(dir.path());
     assert!(record.partial && record.cells[0].interrupted);
     assert_eq!(record.verdict.exit_code, 130);
+}
+
+/// What is known at once needs no cell: a commit that does not wait for the disk measures nothing.
+#[test]
+fn a_server_without_durability_is_invalid_before_any_cell() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = scenario(dir.path(), SMALL);
+    let url = format!("{}?options[synchronous_commit]=off", crate::scenarios::rig_urls().0);
+    let mut command = drainbench();
+    command.env("DRAINBENCH_DATABASE_URL", url).args(["verify", "--rig", "external", "--out"]);
+    let output = command.arg(dir.path().join("out")).arg(path).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(5), "{:?}", said(&output));
+    let record = record(dir.path());
+    assert!(record.cells.is_empty());
+    assert!(record.verdict.reasons.iter().any(|reason| reason.text.contains("synchronous_commit")));
 }
 
 /// Reads the program's own words until it says that the load runs.

@@ -1,5 +1,4 @@
 //! What the integration tests share: the program, a small scenario, the rig of the run.
-#![expect(dead_code, reason = "each test file uses its part of it")]
 
 use std::{
     path::{Path, PathBuf},
@@ -98,7 +97,10 @@ pub fn scenario(dir: &Path, text: &str) -> PathBuf {
 
 /// Standard output and error as text.
 pub fn said(output: &Output) -> (String, String) {
-    (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
 }
 
 /// Passwords of the rig of this run: no output, record or process list may hold one.

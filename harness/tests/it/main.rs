@@ -1,0 +1,17 @@
+//! All integration tests as one program: every program that links the harness generates its code again.
+
+#![expect(clippy::unwrap_used, reason = "a test tells by panicking")]
+
+// What they share.
+mod by_hand;
+mod rigs;
+mod scenarios;
+
+mod check;
+mod leftovers;
+mod record;
+mod report;
+mod rig;
+mod run;
+mod sampler;
+mod verify;

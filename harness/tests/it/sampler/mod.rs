@@ -1,0 +1,6 @@
+//! Everything that watches a database from outside, against a real one: the sampler, the inspector, `watch`.
+
+mod database;
+mod inspector;
+mod sampler;
+mod watch;
