@@ -5,8 +5,9 @@ ALTER TABLE event_outbox
     ADD COLUMN claimed_by text,
     ADD COLUMN claimed_at timestamptz;
 
--- The reference's index, as it is: unclaimed rows first, then by age. It cannot serve ORDER BY enqueued_at across
--- claimed and unclaimed rows, which is one of the weaknesses the lease design is measured with.
+-- The reference's index, as it is: unclaimed rows first, then by age. It does not serve ORDER BY enqueued_at across
+-- claimed and unclaimed rows; the base's index does, and stays, because the reference drops nothing either. What this
+-- one adds to each claim, mark and release is WAL, which is part of what the lease design is measured with.
 -- Not CONCURRENTLY, because a step is one transaction: the build blocks inserts, so migrate while little waits.
 CREATE INDEX event_outbox_lease_idx
     ON event_outbox (claimed_at NULLS FIRST, enqueued_at)

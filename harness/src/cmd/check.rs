@@ -50,7 +50,7 @@ pub fn describe(scenario: &Scenario) -> String {
         minutes(planned.1)
     );
     let _ = writeln!(text, "  needs    {} database connections", scenario.connections_needed());
-    let _ = writeln!(text, "\n{}", cells(scenario));
+    let _ = writeln!(text, "\n{}", cells(scenario).trim_fmt());
     expectations(&mut text, "symptoms, of the baseline", &scenario.symptoms);
     expectations(&mut text, "criteria, of every candidate", &scenario.criteria);
     text
