@@ -165,7 +165,7 @@ static OTHERS: &[Entry] = &[
         "audit.reordered",
         Unit::Count,
         Better::Lower,
-        "pairs of events of one key that arrived the wrong way round",
+        "events that arrived before an earlier event of their key",
     ),
     entry("writes.committed", Unit::Count, Better::Neither, "writes due in the window whose COMMIT returned"),
     entry(

@@ -11,6 +11,11 @@ use tokio::task::JoinHandle;
 
 use crate::{live::Live, scenario::Cell};
 
+/// How often the counts are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often a log that nobody watches live gets a line.
+const LINE_EVERY: Duration = Duration::from_secs(30);
+
 /// Writes to standard error only: standard output is the report's.
 #[derive(Debug)]
 pub struct Progress {
@@ -79,14 +84,22 @@ impl Progress {
         let started = Instant::now();
         let terminal = self.terminal;
         let ticker = tokio::spawn(async move {
-            let mut every = tokio::time::interval(Duration::from_millis(500));
-            while terminal {
+            let mut every = tokio::time::interval(LOOK_EVERY);
+            let mut next_line = Duration::ZERO;
+            loop {
                 every.tick().await;
                 let (committed, other, arrived) = live.read();
                 let seconds = started.elapsed().as_secs();
-                bar.set_message(format!(
-                    "{label}: {seconds} s (load {planned} s), {committed} committed, {other} not, {arrived} arrived"
-                ));
+                let counts = format!("{committed} committed, {other} not, {arrived} arrived");
+                if terminal {
+                    bar.set_message(format!("{label}: {seconds} s (load {planned} s), {counts}"));
+                } else if committed > 0 && next_line.is_zero() {
+                    eprintln!("{label}: the first write is committed");
+                    next_line = LINE_EVERY;
+                } else if committed > 0 && started.elapsed() > next_line {
+                    eprintln!("{label}: {seconds} s, {counts}");
+                    next_line += LINE_EVERY;
+                }
             }
         });
         CellProgress { ticker }

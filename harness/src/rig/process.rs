@@ -143,7 +143,8 @@ mod tests {
     #[tokio::test]
     async fn ends_what_ignores_the_polite_signal() {
         let mut child = Command::new("sh")
-            .args(["-c", "trap '' TERM; echo ready; sleep 60 & wait; wait"])
+            .args(["-c", "trap '' TERM; echo ready; read -r never"])
+            .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();

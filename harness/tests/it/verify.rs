@@ -134,7 +134,8 @@ fn an_interrupted_run_is_recorded_as_partial() {
 fn a_server_without_durability_is_invalid_before_any_cell() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = scenario(dir.path(), SMALL);
-    let url = format!("{}?options[synchronous_commit]=off", crate::scenarios::rig_urls().0);
+    let (url, _) = crate::scenarios::rig_urls();
+    let url = format!("{url}{}options[synchronous_commit]=off", if url.contains('?') { '&' } else { '?' });
     let mut command = drainbench();
     command.env("DRAINBENCH_DATABASE_URL", url).args(["verify", "--rig", "external", "--out"]);
     let output = command.arg(dir.path().join("out")).arg(path).output().expect("the program starts");
@@ -155,7 +156,7 @@ fn wait_for_load(stderr: impl std::io::Read + Send + 'static) {
         }
     });
     while let Ok(line) = said.recv_timeout(Duration::from_secs(60)) {
-        if line.contains("s of load") {
+        if line.contains("the first write is committed") {
             return;
         }
     }
