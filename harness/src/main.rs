@@ -71,7 +71,7 @@ fn on_runtime(verb: Verb) -> ExitCode {
             Verb::Run(args) => cmd::run::main(args).await.into(),
             Verb::Watch(args) => cmd::watch::main(args).await.into(),
             Verb::Doctor(args) => cmd::doctor::main(args).await.into(),
-            Verb::Rig(args) => cmd::rig::main(args).await.into(),
+            Verb::Rig(args) => cmd::rig::main(args).await,
             Verb::DrainerChild => drainer::process::run().await,
             Verb::Guard | Verb::Report(_) | Verb::Check(_) => unreachable!("handled before the runtime"),
         }

@@ -34,7 +34,7 @@ pub struct How {
     /// Longest time for everything, in minutes; what was measured until then is recorded as partial
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_minutes: Option<u32>,
-    /// Where record.json and report.md go [default: reports/local/<time>-<scenario>]
+    /// Where record.json and report.md go [default: reports/local/TIME-SCENARIO]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// What is printed: for people, or the record and nothing else

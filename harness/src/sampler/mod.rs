@@ -1,8 +1,7 @@
 //! Watches the database from outside: one connection, one autocommit statement a tick.
-
 //!
-//! Every file here does one thing: [`pace`] says when a tick is due, [`probe`] asks the server, [`activity`] reads its
-//! rows, [`attribution`] tells drainer from foreground, [`recorder`] keeps what was seen, [`cost`] says what watching
+//! Every file here does one thing: `pace` says when a tick is due, `probe` asks the server, `activity` reads its
+//! rows, `attribution` tells drainer from foreground, `recorder` keeps what was seen, `cost` says what watching
 //! cost, and `thread` knows the order. `drainbench watch` stands on the first three.
 
 use std::{collections::HashMap, time::Instant};

@@ -1,3 +1,4 @@
+#![expect(clippy::too_many_lines, reason = "tables of wrong inputs, each with what it is told")]
 use std::{collections::BTreeMap, time::Duration};
 
 use miette::GraphicalReportHandler;

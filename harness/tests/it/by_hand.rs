@@ -100,7 +100,7 @@ pub(crate) fn cells(scenario: &Scenario) -> Vec<MeasuredCell> {
                     );
                 }
                 CellDesign::SingleTx | CellDesign::Lease => {
-                    builder.sample(at, Who::Drainer, State::Idle, None, None)
+                    builder.sample(at, Who::Drainer, State::Idle, None, None);
                 }
             }
         }

@@ -57,9 +57,9 @@ async fn history(scenario: &Scenario, beside: impl AsyncFnOnce(&World, &Live)) -
 async fn a_database_that_stops_for_two_seconds_makes_two_seconds_of_slow_writes() {
     let load = [("load.rate", "100"), ("load.services", "1"), ("load.duration", "6s"), ("service.pool", "5")];
     let scenario = one_cell("none", &load);
-    let history = history(&scenario, async |world: &World, live: &Live| {
+    let history = Box::pin(history(&scenario, async |world: &World, live: &Live| {
         stop_backends(&world.admin, &world.services[0].database_name, live).await;
-    })
+    }))
     .await;
 
     let planned = RATE * STOPPED.as_secs_f64();
@@ -82,7 +82,7 @@ async fn a_database_that_stops_for_two_seconds_makes_two_seconds_of_slow_writes(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sampler_that_cannot_see_the_drainer_makes_the_cell_invalid() {
     let scenario = one_cell("lease", &[("load.duration", "2s")]);
-    let mut history = history(&scenario, async |_: &World, _: &Live| {}).await;
+    let mut history = Box::pin(history(&scenario, async |_: &World, _: &Live| {})).await;
     let cell = scenario.cells.last().expect("there is a cell");
     let judged = |history: &History| {
         let measured = MeasuredCell {

@@ -2,5 +2,5 @@
 
 mod database;
 mod inspector;
-mod sampler;
+mod sessions;
 mod watch;
