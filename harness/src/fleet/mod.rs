@@ -118,7 +118,12 @@ impl Fleet {
             (CellDesign::SingleTx, _) => drainers(ground, Design::SingleTx, &report, &stop)?,
             (CellDesign::Lease, _) => drainers(ground, Design::Lease, &report, &stop)?,
         };
-        let stop_within = ground.cell.settings.drainer.stop_within;
+        let settings = &ground.cell.settings;
+        let stop_within = match ground.cell.design {
+            // It stops once everything that was committed is published, which for a backlog is the drain itself.
+            CellDesign::Raw => settings.load.drain_deadline,
+            CellDesign::None | CellDesign::SingleTx | CellDesign::Lease => settings.drainer.stop_within,
+        };
         Ok(Some(Self { members, reports, stop: stop_all, stop_within, started_ns, clock }))
     }
 
