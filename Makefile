@@ -16,7 +16,11 @@ DENY ?= optional
 SCRIPTS := scripts/setup .ci/run
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/drainbench
 PROFILE := --locked --release
+# The benches have no tests; lint compiles them, bench builds them.
+TESTED := --workspace --exclude benches
 nextest := $(shell command -v cargo-nextest)
+# What a record says it was made with.
+export DRAINBENCH_COMMIT := $(shell git describe --always --dirty --abbrev=12 --exclude "*" 2>/dev/null)
 
 help: ## This list
 	@printf 'make TARGET [ARGS="..."]\n\n'
@@ -56,13 +60,13 @@ docs: ## API documentation; warnings are errors
 # The tests build the binary as well, with the features of the tests' own dependencies: the rig runs on that one.
 unit: ## The tests alone
 ifneq ($(nextest),)
-	$(CARGO) nextest run $(PROFILE) --workspace --no-run
-	$(CARGO) test $(PROFILE) --workspace --doc
-	$(BIN) rig -- $(CARGO) nextest run $(PROFILE) --workspace $(ARGS)
+	$(CARGO) nextest run $(PROFILE) $(TESTED) --no-run
+	$(CARGO) test $(PROFILE) $(TESTED) --doc
+	$(BIN) rig -- $(CARGO) nextest run $(PROFILE) $(TESTED) $(ARGS)
 else
-	$(CARGO) test $(PROFILE) --workspace --lib --bins --tests --no-run
-	$(CARGO) test $(PROFILE) --workspace --doc
-	$(BIN) rig -- $(CARGO) test $(PROFILE) --workspace --lib --bins --tests $(ARGS)
+	$(CARGO) test $(PROFILE) $(TESTED) --lib --bins --tests --no-run
+	$(CARGO) test $(PROFILE) $(TESTED) --doc
+	$(BIN) rig -- $(CARGO) test $(PROFILE) $(TESTED) --lib --bins --tests $(ARGS)
 endif
 
 bench: build ## Criterion benches, in a rig; flags of criterion in ARGS

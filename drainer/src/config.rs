@@ -6,26 +6,26 @@ use uuid::Uuid;
 
 use crate::environment::{self, Environment};
 
-/// Bounds, each with its reason.
-mod bound {
+/// Bounds of the settings, each with its reason.
+pub mod bound {
     use super::{Duration, RangeInclusive};
 
     /// Ids of a batch go to the server as one array and its payloads are in memory at once.
-    pub(super) const BATCH_SIZE: RangeInclusive<u32> = 1..=10_000;
+    pub const BATCH_SIZE: RangeInclusive<u32> = 1..=10_000;
+    /// Connections of a drainer process to each database: it works on one at a time, and heartbeats on another.
+    pub const POOL: RangeInclusive<u32> = 1..=100;
     /// More than a batch has no effect.
-    pub(super) const PIPELINE_DEPTH: RangeInclusive<u32> = 1..=10_000;
+    pub const PIPELINE_DEPTH: RangeInclusive<u32> = 1..=10_000;
     /// A crash strands its claims for as long.
-    pub(super) const LEASE_TTL: RangeInclusive<Duration> =
-        Duration::from_millis(300)..=Duration::from_hours(24);
+    pub const LEASE_TTL: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_hours(24);
     /// Zero would spin on an idle outbox.
-    pub(super) const POLL_INTERVAL: RangeInclusive<Duration> =
-        Duration::from_millis(1)..=Duration::from_hours(1);
+    pub const POLL_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(1);
     /// Zero would fail before anything could answer.
-    pub(super) const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(1);
+    pub const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(1);
     /// `application_name` holds 63 bytes, of which `drainer:` takes 8.
-    pub(super) const ID_BYTES: RangeInclusive<usize> = 1..=55;
+    pub const ID_BYTES: RangeInclusive<usize> = 1..=55;
     /// An AMQP short string.
-    pub(super) const EXCHANGE_BYTES: RangeInclusive<usize> = 1..=255;
+    pub const EXCHANGE_BYTES: RangeInclusive<usize> = 1..=255;
 }
 
 /// What one publish may take in the reference's rule for the lease.
@@ -139,6 +139,12 @@ impl Config {
         builder.exchange = env.text("EXCHANGE")?.unwrap_or(builder.exchange);
         builder.names = env.names();
         builder.build()
+    }
+
+    /// The shortest lease for a pipeline of that depth: three times what a full one may take.
+    #[must_use]
+    pub const fn shortest_lease(pipeline_depth: u32) -> Duration {
+        ASSUMED_PUBLISH.saturating_mul(pipeline_depth).saturating_mul(LEASE_SAFETY)
     }
 
     /// Who claims.
@@ -343,7 +349,7 @@ impl ConfigBuilder {
     }
 
     fn lease_outlives_a_pipeline(&self) -> Result<(), ConfigError> {
-        let needed = ASSUMED_PUBLISH * self.pipeline_depth * LEASE_SAFETY;
+        let needed = Config::shortest_lease(self.pipeline_depth);
         if self.lease_ttl >= needed {
             return Ok(());
         }

@@ -123,9 +123,9 @@ impl Inspector {
         })
     }
 
-    /// Ends counting. The cell's pools must be closed: a session hands in its last counters when it ends. Waits at most
+    /// Ends counting; `others` of the commits are the instrument's too. The cell's pools must be closed: a session hands in its last counters when it ends. Waits at most
     /// five seconds for sessions that are not ours to go; what could not be read is `None`.
-    pub async fn finish(mut self) -> DatabaseUse {
+    pub async fn finish(mut self, others: u64) -> DatabaseUse {
         let wal_after = wal(&mut self.admin).await.ok();
         self.stop.cancel();
         let services = match self.task.take() {
@@ -139,8 +139,9 @@ impl Inspector {
             let own = services.finish(&mut used).await;
             let after = settle(&mut self.admin, &self.databases, None, SETTLED_WITHIN).await.ok().flatten();
             let commits = difference(self.before.commits, after);
-            used.commits =
-                commits.filter(|_| !self.commits_are_mixed).map(|commits| commits.saturating_sub(own));
+            used.commits = commits
+                .filter(|_| !self.commits_are_mixed)
+                .map(|commits| commits.saturating_sub(own + others));
         }
         used
     }

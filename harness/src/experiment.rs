@@ -14,7 +14,7 @@ use crate::{
     rig::{Rig, RigError, RigRequest},
     run::{self, RunError, Setting},
     scenario::{Cell, Role, Scenario},
-    verdict::{self, MeasuredCell, ReasonKind},
+    verdict::{self, Cut, MeasuredCell, ReasonKind},
 };
 
 /// Why an experiment came to no end.
@@ -37,13 +37,15 @@ pub enum ExperimentError {
         free: u32,
     },
     /// A cell could not be run to its end.
-    #[error("cell `{cell}`: {source}")]
+    #[error("cell `{cell}`: {source}{left}")]
     Run {
         /// Which.
         cell: String,
         /// Why.
         #[source]
         source: Box<RunError>,
+        /// What of its world could not be removed, behind a semicolon; empty when nothing is left.
+        left: String,
     },
     /// Stopped by the user before there was anything to record.
     #[error("interrupted before anything was measured")]
@@ -62,6 +64,8 @@ pub struct Request {
     pub rig: RigRequest,
     /// The command line, for the record. No secret can be on it.
     pub command: Vec<String>,
+    /// The commit that this program was built from, for the record.
+    pub commit: Option<String>,
     /// Ends it early: what was measured is recorded as partial.
     pub stop: CancellationToken,
     /// Longest time for all of it; then it ends as if it were stopped.
@@ -115,7 +119,7 @@ pub async fn run(request: &Request, progress: &Progress) -> Result<Record, Exper
         scenario: &request.scenario,
         started_at,
         command: request.command.clone(),
-        commit: option_env!("DRAINBENCH_COMMIT").map(str::to_owned),
+        commit: request.commit.clone(),
         machine: Machine::here(),
         rig: Some(facts),
     };
@@ -145,7 +149,7 @@ async fn within_limit(request: &Request, rig: &Rig, progress: &Progress) -> Meas
     measured.ended = Some(ExperimentError::TooLong(limit.as_secs() / 60));
     // The user did not stop it: the reason is the limit.
     for cell in &mut measured.cells {
-        cell.interrupted = false;
+        cell.cut = cell.cut.map(|_| Cut::OutOfTime);
     }
     measured
 }
@@ -162,7 +166,7 @@ async fn cells(
     }
     measured.ended = enough_connections(&request.scenario, rig).await.err();
     for round in 1..=request.scenario.rounds.get() {
-        let mut control: Option<Measurements> = None;
+        let mut control: Option<(&Cell, Measurements)> = None;
         for (place, cell) in order(&request.scenario.cells, round) {
             if stop.is_cancelled() || measured.ended.is_some() {
                 return;
@@ -184,15 +188,16 @@ async fn cells(
 }
 
 /// A history becomes numbers here, and is dropped: only one is in memory at a time.
-fn measure_cell(
+fn measure_cell<'a>(
     history: History,
-    cell: &Cell,
+    cell: &'a Cell,
     round: u32,
-    control: &mut Option<Measurements>,
+    control: &mut Option<(&'a Cell, Measurements)>,
 ) -> MeasuredCell {
-    let measurements = measure::measure(&history, cell, control.as_ref());
+    let paired = control.as_ref().map(|(cell, measurements)| (*cell, measurements));
+    let measurements = measure::measure(&history, cell, paired);
     if cell.role == Some(Role::Control) {
-        *control = Some(measurements.clone());
+        *control = Some((cell, measurements.clone()));
     }
     MeasuredCell {
         label: cell.label.clone(),
@@ -201,7 +206,9 @@ fn measure_cell(
         round,
         measurements,
         troubles: history.troubles,
-        interrupted: history.interrupted,
+        void: history.void,
+        misconduct: history.misconduct,
+        cut: history.interrupted.then_some(Cut::Interrupted),
     }
 }
 
@@ -234,16 +241,26 @@ async fn one(
     let plan = Plan::new(request.scenario.seed, seat.cell, seat.round);
     progress.say(format!("{} {}: making its databases", seat.label, seat.cell.label));
     let world = rig.world(seat.cell, seat.place, seat.round).await?;
+    let before = rig.vitals().await?;
     let live = Arc::new(Live::default());
     let line = progress.cell(&seat.label, seat.cell, &live);
     let setting = Setting { cell: seat.cell, rig, world: &world, stop, exe: &request.rig.exe, live: &live };
     // Boxed: everything a cell holds lives in it.
     let history = Box::pin(run::run(setting, plan, request.scenario.seed)).await;
     drop(line);
-    let removed = world.remove().await;
-    let history = history
-        .map_err(|source| ExperimentError::Run { cell: seat.cell.label.clone(), source: Box::new(source) })?;
-    removed?;
+    let after = rig.vitals().await;
+    let left = world.remove().await.err().map(|error| error.to_string());
+    let mut history = history.map_err(|source| ExperimentError::Run {
+        cell: seat.cell.label.clone(),
+        source: Box::new(source),
+        left: left.as_ref().map_or_else(String::new, |left| format!("; {left}")),
+    })?;
+    match after {
+        Ok(after) => history.void.extend(before.changes(&after)),
+        Err(error) => history.troubles.push(error.to_string()),
+    }
+    // What was measured is kept: an event that was lost is lost, whatever else went wrong.
+    history.troubles.extend(left);
     Ok(history)
 }
 

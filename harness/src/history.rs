@@ -1,7 +1,7 @@
 //! The raw facts of one cell. Above it is I/O, below it everything is a pure function of it.
 //!
-//! Every `_ns` is nanoseconds on one monotonic clock since the cell's origin, which is the instant its schedule
-//! starts (the start of the warm-up). What happened before it (a backlog) is 0.
+//! Every `_ns` is nanoseconds on one monotonic clock since the cell's origin, which is before the first drainer starts
+//! and `Plan::start_ns` before the schedule does. What happened before it (a backlog) is 0.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -28,8 +28,12 @@ pub struct History {
     pub samples: SampleLog,
     /// Counters of the database.
     pub database: DatabaseUse,
-    /// What broke the run, in words; empty when nothing did.
+    /// What broke the instrument or its servers, in words; empty when nothing did.
     pub troubles: Vec<String>,
+    /// What changed under the cell, so that its numbers mean nothing, in words.
+    pub void: Vec<String>,
+    /// What the drainers did that none may: ended by themselves, panicked, did not stop.
+    pub misconduct: Vec<String>,
     /// The user stopped it: what is here is partial.
     pub interrupted: bool,
 }

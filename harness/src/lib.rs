@@ -1,5 +1,7 @@
 //! The instrument: brings up real servers, puts a drainer under load, watches, audits and judges.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod clock;
 pub mod cmd;
 pub mod database;
@@ -21,6 +23,7 @@ pub mod report;
 pub mod rig;
 pub mod run;
 pub mod sampler;
+mod say;
 pub mod scenario;
 pub mod sink;
 pub mod verdict;

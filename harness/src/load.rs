@@ -29,6 +29,10 @@ const BACKLOG_CHUNK: u32 = 500;
 /// How long writes in flight may take to end once the run was interrupted.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
 
+/// How long they may take once the last one is due: a database that accepts a statement and never answers would hold the
+/// run for ever. What is cut off then is unsure, with its time.
+const LAST_ENDS_WITHIN: Duration = Duration::from_mins(5);
+
 /// One service that writes.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -118,6 +122,9 @@ async fn backlog_chunk(
 
 /// Makes every scheduled write of one service. Returns them in the order of the plan; fewer than planned only when
 /// `stop` was cancelled.
+///
+/// # Panics
+/// When a write's task did: the instrument is broken then.
 pub async fn run(client: Client, work: Work, stop: CancellationToken) -> Vec<Write> {
     let plan = Arc::clone(&work.plan);
     let service = &plan.services[usize::from(client.service)];
@@ -145,9 +152,10 @@ pub async fn run(client: Client, work: Work, stop: CancellationToken) -> Vec<Wri
     tokio::select! {
         () = collect => {}
         () = grace(&stop) => tasks.abort_all(),
+        () = tokio::time::sleep(LAST_ENDS_WITHIN) => tasks.abort_all(),
     }
     let now_ns = work.clock.now_ns();
-    // A write that an interrupt cut off may or may not have been committed.
+    // A write that was cut off may or may not have been committed.
     let cut = |place: usize| Write {
         due_ns: service.due_ns[place],
         started_ns: service.due_ns[place],
@@ -165,8 +173,13 @@ async fn grace(stop: &CancellationToken) {
 }
 
 fn keep(ended: &mut [Option<Write>], done: Result<(usize, Write), tokio::task::JoinError>) {
-    if let Ok((place, write)) = done {
-        ended[place] = Some(write);
+    match done {
+        Ok((place, write)) => ended[place] = Some(write),
+        Err(broken) => {
+            if let Ok(panic) = broken.try_into_panic() {
+                std::panic::resume_unwind(panic);
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The `drainbench` binary: reads the command line, hands over to a verb.
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use harness::{cmd, exit::Exit, rig};
@@ -12,6 +12,9 @@ struct Cli {
     #[command(subcommand)]
     verb: Verb,
 }
+
+/// Set by the Makefile. Read here and not in the library, so that a new commit compiles only this program again.
+const COMMIT: Option<&str> = option_env!("DRAINBENCH_COMMIT");
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -61,14 +64,14 @@ fn on_runtime(verb: Verb) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("drainbench: cannot start its threads: {error}");
+            let _ = writeln!(std::io::stderr(), "drainbench: cannot start its threads: {error}");
             return Exit::Environment.into();
         }
     };
     let code = runtime.block_on(async {
         match verb {
-            Verb::Verify(args) => cmd::verify::main(args).await.into(),
-            Verb::Run(args) => cmd::run::main(args).await.into(),
+            Verb::Verify(args) => cmd::verify::main(args, COMMIT).await.into(),
+            Verb::Run(args) => cmd::run::main(args, COMMIT).await.into(),
             Verb::Watch(args) => cmd::watch::main(args).await.into(),
             Verb::Doctor(args) => cmd::doctor::main(args).await.into(),
             Verb::Rig(args) => cmd::rig::main(args).await,

@@ -167,6 +167,12 @@ static OTHERS: &[Entry] = &[
         Better::Lower,
         "events that arrived before an earlier event of their key",
     ),
+    entry(
+        "audit.unmarked",
+        Unit::Count,
+        Better::Lower,
+        "committed events that arrived and are still unpublished in the outbox",
+    ),
     entry("writes.committed", Unit::Count, Better::Neither, "writes due in the window whose COMMIT returned"),
     entry(
         "writes.rolled_back",
@@ -318,7 +324,7 @@ mod tests {
              idle_in_tx.rows idle_in_tx.age_max waits.cpu waits.lwlock waits.lock waits.bufferpin waits.activity \
              waits.extension waits.client waits.ipc waits.timeout waits.io audit.delivered audit.waiting audit.dead \
              audit.lost audit.duplicated audit.redelivered audit.phantom audit.recovered audit.foreign \
-             audit.reordered writes.committed writes.rolled_back writes.failed writes.unsure suite.passed \
+             audit.reordered audit.unmarked writes.committed writes.rolled_back writes.failed writes.unsure suite.passed \
              suite.failed db.wal_bytes_per_event db.commits_per_event db.dead_tuples_peak db.hot_share \
              drainer.connections drainer.statements_per_sec drainer.cpu drainer.rss_peak recovery.time \
              sampler.missed sampler.cost";

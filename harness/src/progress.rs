@@ -9,6 +9,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::task::JoinHandle;
 
+use crate::say::complain;
 use crate::{live::Live, scenario::Cell};
 
 /// How often the counts are looked at.
@@ -63,13 +64,13 @@ impl Progress {
             self.bar.enable_steady_tick(Duration::from_millis(200));
             self.bar.set_message(what);
         } else {
-            eprintln!("{what}");
+            complain!("{what}");
         }
     }
 
     /// Says something that stays.
     pub fn keep(&self, what: impl AsRef<str>) {
-        self.bar.suspend(|| eprintln!("{}", what.as_ref()));
+        self.bar.suspend(|| complain!("{}", what.as_ref()));
     }
 
     /// Follows a cell.
@@ -94,10 +95,10 @@ impl Progress {
                 if terminal {
                     bar.set_message(format!("{label}: {seconds} s (load {planned} s), {counts}"));
                 } else if committed > 0 && next_line.is_zero() {
-                    eprintln!("{label}: the first write is committed");
+                    complain!("{label}: the first write is committed");
                     next_line = LINE_EVERY;
                 } else if committed > 0 && started.elapsed() > next_line {
-                    eprintln!("{label}: {seconds} s, {counts}");
+                    complain!("{label}: {seconds} s, {counts}");
                     next_line += LINE_EVERY;
                 }
             }

@@ -2,7 +2,10 @@
 
 use std::{
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -12,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::Clock,
-    database::Inspector,
+    database::{APPLICATION_NAME as OWN_SESSION, Inspector},
     fleet::{Drained, Fleet, Ground},
     history::{EventRef, History, ServiceHistory, Write},
     live::Live,
@@ -24,8 +27,9 @@ use crate::{
     sink::{self, Sink},
 };
 
-/// Between "everything is connected" and the first write that is due: the sampler connects in it, drainers start.
-const HEAD_START: Duration = Duration::from_millis(500);
+/// Between "everything is connected" and the first write that is due: drainers start in it. A whole second, so that the
+/// seconds of the series are those of the schedule.
+const HEAD_START: Duration = Duration::from_secs(1);
 /// How often an outbox is asked whether it is empty, once its writes are done.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long the broker may take to close the connections of drainers that stopped.
@@ -90,10 +94,11 @@ pub struct Setting<'a> {
 /// Runs one cell.
 ///
 /// # Errors
-/// Nothing of the cell runs any more; its world is still there and the caller's to remove.
+/// The cell's drainers have been told to stop and nothing waits for them; its world is still there and the caller's to
+/// remove.
 pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History, RunError> {
     let Setting { cell, world, stop, live, .. } = setting;
-    let plan = Arc::new(plan);
+    let plan = Arc::new(plan.starting_later(u64::try_from(HEAD_START.as_nanos()).unwrap_or(0)));
     let payloads = Arc::new(Payloads::new(seed, plan.load.payload_bytes));
     // Before the pools: a session that was there before would hand in its counters late.
     let databases: Vec<_> = world.services.iter().map(|service| service.database.clone()).collect();
@@ -110,7 +115,8 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
 
     let queues: Vec<String> = world.services.iter().map(|service| service.queue.clone()).collect();
     let consumers = sink::subscribe(&world.broker, &queues).await?;
-    let clock = Clock::starting_at(Instant::now() + HEAD_START);
+    // Before anybody can drain, so that no arrival is earlier than the clock.
+    let clock = Clock::starting_at(Instant::now());
     let started_at = jiff::Timestamp::now();
     let sampler = sampler(setting, clock).await?;
     let sink = Sink::start(consumers, &plan, clock, live);
@@ -120,23 +126,22 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
     let work = work(clock, raw.then_some(committed));
     let ground = Ground { cell, rig: setting.rig, world, clients: &clients, work: &work, exe: setting.exe };
     let fleet = Fleet::start(ground, raw.then_some(commits)).await?;
-    let scheduled = schedule(&clients, &work, stop).await?;
+    let scheduled = schedule(&clients, &work, stop).await;
     drop(work);
 
-    let drained = drain(fleet, setting).await;
-    let mut troubles = drained.troubles;
-    troubles.extend(connections_closed(world).await);
+    let looks = Looks::default();
+    let drained = drain(fleet, setting, &looks).await;
+    let scheduled = scheduled?;
+    let mut misconduct = drained.misconduct;
+    misconduct.extend(connections_closed(world).await);
     let reads = sink.finish(MARKERS_WITHIN).await?;
     let samples = sampler.stop().await;
-    for client in &clients {
-        // A backend reports its counters when it exits.
-        client.pool.close().await;
-    }
-    let database = inspector.finish().await;
+    let troubles = pools_closed(&clients).await;
+    let database = inspector.finish(looks.commits()).await;
     let services = services(world, &plan, backlogs, scheduled, reads).await?;
     Ok(History {
         started_at,
-        window_ns: window(cell),
+        window_ns: plan.window_ns(),
         plan: Arc::unwrap_or_clone(plan),
         drained_ns: drained.span_ns,
         services,
@@ -145,14 +150,10 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
         samples,
         database,
         troubles,
+        void: Vec::new(),
+        misconduct,
         interrupted: stop.is_cancelled(),
     })
-}
-
-fn window(cell: &Cell) -> std::ops::Range<u64> {
-    let load = &cell.settings.load;
-    let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    ns(load.warm_up)..ns(load.warm_up + load.duration)
 }
 
 async fn sampler(setting: Setting<'_>, clock: Clock) -> Result<Sampler, crate::sampler::SamplerError> {
@@ -192,17 +193,10 @@ async fn backlogs(
         let (client, work) = (client.clone(), work.clone());
         tasks.spawn(async move { (client.service, load::backlog(&client, &work).await) });
     }
-    let mut backlogs = vec![Vec::new(); clients.len()];
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return Err(RunError::Interrupted),
-            ended = tasks.join_next() => {
-                let Some(ended) = ended else { return Ok(backlogs) };
-                let (service, writes) = ended?;
-                backlogs[usize::from(service)] = writes?;
-            }
-        }
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => Err(RunError::Interrupted),
+        backlogs = of_services(clients, tasks) => backlogs?.into_iter().map(|backlog| Ok(backlog?)).collect(),
     }
 }
 
@@ -217,48 +211,88 @@ async fn schedule(
         let (client, work, stop) = (client.clone(), work.clone(), stop.clone());
         tasks.spawn(async move { (client.service, load::run(client, work, stop).await) });
     }
-    let mut scheduled = vec![Vec::new(); clients.len()];
-    while let Some(ended) = tasks.join_next().await {
-        let (service, writes) = ended?;
-        scheduled[usize::from(service)] = writes;
+    of_services(clients, tasks).await
+}
+
+/// What a task of each service returned, in the order of the services.
+async fn of_services<T: 'static>(
+    clients: &[Client],
+    mut tasks: JoinSet<(u16, T)>,
+) -> Result<Vec<T>, RunError> {
+    let mut ended = Vec::with_capacity(clients.len());
+    while let Some(task) = tasks.join_next().await {
+        ended.push(task?);
     }
-    Ok(scheduled)
+    ended.sort_unstable_by_key(|(service, _)| *service);
+    Ok(ended.into_iter().map(|(_, returned)| returned).collect())
+}
+
+/// A backend reports its counters when it exits. One that does not let go is closed by dropping the cell's databases.
+async fn pools_closed(clients: &[Client]) -> Vec<String> {
+    let close = async {
+        for client in clients {
+            client.pool.close().await;
+        }
+    };
+    let late = tokio::time::timeout(DATABASE_WITHIN, close).await.is_err();
+    let within = DATABASE_WITHIN.as_secs();
+    late.then(|| {
+        format!("a service's connections did not close within {within} s: the database does not answer")
+    })
+    .into_iter()
+    .collect()
 }
 
 /// Lets the drainers finish, until every outbox is empty or the deadline has passed, then stops them.
-async fn drain(fleet: Option<Fleet>, setting: Setting<'_>) -> Drained {
+async fn drain(fleet: Option<Fleet>, setting: Setting<'_>, looks: &Looks) -> Drained {
     let Some(fleet) = fleet else { return Drained::default() };
     let deadline = setting.cell.settings.load.drain_deadline;
     // `raw` has no outbox to look at: it stops once it published what was committed.
     if setting.cell.design != CellDesign::Raw {
         tokio::select! {
             () = setting.stop.cancelled() => {}
-            _ = tokio::time::timeout(deadline, all_empty(setting.world)) => {}
+            _ = tokio::time::timeout(deadline, all_empty(setting.world, looks)) => {}
         }
     }
     fleet.stop().await
 }
 
-async fn all_empty(world: &World) {
+/// How often we looked ourselves: each look is a commit that the cell's database counts, and so is each connection.
+#[derive(Debug, Default)]
+struct Looks(AtomicU64);
+
+impl Looks {
+    fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn commits(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+async fn all_empty(world: &World, looks: &Looks) {
     for service in &world.services {
-        until_empty(service).await;
+        until_empty(service, looks).await;
     }
 }
 
 /// Looks until an outbox holds nothing unpublished. A database that does not answer is asked again: how long, is the
 /// drain deadline's matter.
-async fn until_empty(service: &ServiceWorld) {
-    let options = service.database.clone().application_name("drainbench-look");
+async fn until_empty(service: &ServiceWorld, looks: &Looks) {
+    let options = service.database.clone().application_name(OWN_SESSION);
     let mut connection: Option<PgConnection> = None;
     loop {
         if connection.is_none() {
             connection = PgConnection::connect_with(&options).await.ok();
+            connection.iter().for_each(|_| looks.count());
         }
         if let Some(open) = &mut connection {
-            let unpublished = "SELECT EXISTS (SELECT FROM event_outbox WHERE published_at IS NULL)";
-            match sqlx::query_scalar::<_, bool>(unpublished).fetch_one(open).await {
-                Ok(false) => return,
-                Ok(true) => {}
+            // One message and so one commit: a prepared statement's first use would be two.
+            let unpublished = sqlx::raw_sql("SELECT 1 FROM event_outbox WHERE published_at IS NULL LIMIT 1");
+            looks.count();
+            match unpublished.fetch_optional(open).await {
+                Ok(None) => return,
+                Ok(Some(_)) => {}
                 Err(_) => connection = None,
             }
         }
@@ -308,7 +342,7 @@ async fn services(
 /// Events that nobody published, by the table's own word.
 async fn waiting(service: &ServiceWorld, plan: &Plan, place: u16) -> Result<Vec<EventRef>, RunError> {
     let failed = |source| RunError::Service { service: service.name.clone(), source };
-    let options = service.database.clone().application_name("drainbench-audit");
+    let options = service.database.clone().application_name(OWN_SESSION);
     let read = async {
         let mut connection = PgConnection::connect_with(&options).await?;
         let ids: Vec<uuid::Uuid> =

@@ -160,23 +160,30 @@ impl Sink {
         if let Ok(Err(error)) = markers {
             return Err(error);
         }
-        let until = Instant::now() + deadline;
+        let until = Until { instant: Instant::now() + deadline, within_s: deadline.as_secs() };
         let mut reads = Vec::with_capacity(self.queues.len());
         for reader in &self.queues {
             last_marker(&self.sender, &reader.queue, &self.run, self.clock, until).await?;
         }
         for reader in self.queues {
             let abort = reader.task.abort_handle();
-            match tokio::time::timeout_at(until, reader.task).await {
+            match tokio::time::timeout_at(until.instant, reader.task).await {
                 Ok(Ok(read)) => reads.push(read?),
                 Ok(Err(_)) | Err(_) => {
                     abort.abort();
-                    return Err(SinkError::NoMarker { queue: reader.queue, within_s: deadline.as_secs() });
+                    return Err(SinkError::NoMarker { queue: reader.queue, within_s: until.within_s });
                 }
             }
         }
         Ok(reads)
     }
+}
+
+/// A deadline, and how long that was.
+#[derive(Debug, Clone, Copy)]
+struct Until {
+    instant: Instant,
+    within_s: u64,
 }
 
 async fn within<T>(
@@ -295,14 +302,20 @@ async fn send_markers(
     stop: CancellationToken,
 ) -> Result<(), SinkError> {
     let mut next = Instant::now() + MARKER_EVERY;
+    let mut due_ns: Vec<Option<u64>> = vec![None; queues.len()];
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = tokio::time::sleep_until(next) => {}
         }
-        for queue in &queues {
-            // A full queue rejects it; then the next one tells.
-            publish_marker(&sender, queue, Marker::text(&run, clock.now_ns(), false)).await?;
+        for (queue, due_ns) in queues.iter().zip(&mut due_ns) {
+            // A full queue rejects it. The next one then carries the instant of the first that was rejected: that is how
+            // far we are behind.
+            let sent_ns = *due_ns.get_or_insert_with(|| clock.now_ns());
+            let sent = publish_marker(&sender, queue, Marker::text(&run, sent_ns, false)).await?;
+            if matches!(sent, Confirmation::Ack(_)) {
+                *due_ns = None;
+            }
         }
         next = Instant::now().max(next + MARKER_EVERY);
     }
@@ -314,15 +327,15 @@ async fn last_marker(
     queue: &str,
     run: &str,
     clock: Clock,
-    until: Instant,
+    until: Until,
 ) -> Result<(), SinkError> {
     loop {
         let sent = publish_marker(sender, queue, Marker::text(run, clock.now_ns(), true)).await?;
         if matches!(sent, Confirmation::Ack(_)) {
             return Ok(());
         }
-        if Instant::now() >= until {
-            return Err(SinkError::NoMarker { queue: queue.to_owned(), within_s: 0 });
+        if Instant::now() >= until.instant {
+            return Err(SinkError::NoMarker { queue: queue.to_owned(), within_s: until.within_s });
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

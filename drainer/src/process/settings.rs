@@ -4,13 +4,12 @@ use sqlx::postgres::PgConnectOptions;
 
 use crate::{
     Config, ConfigError, Design,
+    config::bound,
     environment::{Environment, variable},
 };
 
 /// More would need more connections than a server has.
 const DATABASES: usize = 256;
-/// Connections for each database.
-const POOL: std::ops::RangeInclusive<u32> = 1..=100;
 
 /// What the settings are for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,10 +87,10 @@ fn design(env: &Environment) -> Result<Design, ConfigError> {
 
 fn connections(env: &Environment) -> Result<u32, ConfigError> {
     let connections = env.number("POOL")?.unwrap_or(2);
-    if POOL.contains(&connections) {
+    if bound::POOL.contains(&connections) {
         return Ok(connections);
     }
-    let bounds = format!("{} to {}", POOL.start(), POOL.end());
+    let bounds = format!("{} to {}", bound::POOL.start(), bound::POOL.end());
     Err(rule(
         env,
         "POOL",

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::say::complain;
 use crate::{
     exit::Exit,
     rig::{RigChoice, RigError, RigRequest},
@@ -18,10 +19,10 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub(super) designs: Option<Vec<String>>,
     /// Change the seed
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = whole::<u64>)]
     seed: Option<u64>,
     /// Repeat all cells so many times
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = whole::<u32>)]
     rounds: Option<u32>,
 }
 
@@ -32,7 +33,7 @@ impl ScenarioArgs {
     /// [`Exit::Usage`], after saying on standard error what is wrong. Nothing was started.
     pub fn load(&self, name_or_path: &str) -> Result<Scenario, Exit> {
         self.read(name_or_path).map_err(|error| {
-            eprintln!("{:?}", miette::Report::new(error));
+            complain!("{:?}", miette::Report::new(error));
             Exit::Usage
         })
     }
@@ -46,6 +47,10 @@ impl ScenarioArgs {
         let (name, text) = scenario::find(name_or_path)?;
         scenario::load(&name, &text, &overrides)
     }
+}
+
+fn whole<T: std::str::FromStr>(given: &str) -> Result<T, String> {
+    given.parse().map_err(|_| "write a whole number, without sign or unit".to_owned())
 }
 
 fn key_and_value(given: &str) -> Result<(String, String), String> {

@@ -39,10 +39,12 @@ pub fn main(args: Args) -> Exit {
 /// The plan of a scenario, for people.
 #[must_use]
 pub fn describe(scenario: &Scenario) -> String {
-    let mut text = format!("{}: {}\n", scenario.name, scenario.about);
+    let about = if scenario.about.is_empty() { String::new() } else { format!(": {}", scenario.about) };
+    let mut text = format!("{}{about}\n", scenario.name);
     let planned = scenario.planned_seconds();
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "  seed     {}, {} round(s)", scenario.seed, scenario.rounds);
+    let rounds = if scenario.rounds.get() == 1 { "round" } else { "rounds" };
+    let _ = writeln!(text, "  seed     {}, {} {rounds}", scenario.seed, scenario.rounds);
     let _ = writeln!(
         text,
         "  time     {} at least, {} at most, beyond the rig's start",
@@ -146,7 +148,7 @@ mod tests {
         let plan: Vec<&str> = plan.lines().map(str::trim_end).collect();
         insta::assert_snapshot!(plan.join("\n"), @r"
         workspace: 19 services whose drainers share their one-connection pools, and a broker whose confirms take 67 ms
-          seed     477, 1 round(s)
+          seed     477, 1 round
           time     2.0 min at least, 6.0 min at most, beyond the rig's start
           needs    42 database connections
 
@@ -161,8 +163,8 @@ mod tests {
           criteria, of every candidate:
             persist.p99 < 50 ms
             persist.p99_worst_service < 50 ms
-            idle_in_tx.rows <= 0
-            suite.failed <= 0
+            idle_in_tx.rows ≤ 0
+            suite.failed ≤ 0
         ");
     }
 
@@ -175,8 +177,8 @@ mod tests {
         let plan = describe(&scenario);
         let plan: Vec<&str> = plan.lines().map(str::trim_end).collect();
         insta::assert_snapshot!(plan.join("\n"), @r"
-        growth:
-          seed     1, 1 round(s)
+        growth
+          seed     1, 1 round
           time     1 s at least, 3.5 min at most, beyond the rig's start
           needs    10 database connections
 
@@ -184,7 +186,7 @@ mod tests {
            1k    -     lease   1         backlog only       0       0      100      0           10
            1m    -     lease   1         backlog only       0       0      102      0           10
           criteria, of every candidate:
-            claim.p99 <= 1.5 times that of cell 1k, in cell 1m
+            claim.p99 ≤ 1.5 times that of cell 1k, in cell 1m
         ");
     }
 }

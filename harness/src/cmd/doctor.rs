@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use crate::say::{complain, tell};
 use crate::{
     exit::Exit,
-    rig::{RigChoice, RigRequest, survey::survey},
+    rig::{RigChoice, RigKind, RigRequest, survey::survey},
 };
 
 /// What to look for.
@@ -20,28 +21,30 @@ pub async fn main(args: Args) -> Exit {
     let request = match RigRequest::from_env(RigChoice::Auto, args.pg_bin) {
         Ok(request) => request,
         Err(error) => {
-            eprintln!("drainbench: {error}");
-            return Exit::Environment;
+            complain!("drainbench: {error}");
+            return error.exit();
         }
     };
     let findings = survey(&request).await;
-    let mut taken = None;
     for finding in &findings {
-        if finding.works && taken.is_none() {
-            taken = Some(finding.kind);
-        }
-        println!("{}: {}", finding.kind, if finding.works { "works" } else { "not here" });
+        tell!("{}: {}", finding.kind, if finding.works { "works" } else { "not here" });
         for line in &finding.lines {
-            println!("    {line}");
+            tell!("    {line}");
         }
     }
-    match taken {
-        Some(kind) => {
-            println!("--rig auto takes {kind}.");
+    // As `auto` does it: servers that somebody named are meant, whether they answer or not.
+    let named = request.external.0.is_some() && request.external.1.is_some();
+    match findings.iter().find(|finding| finding.works || named && finding.kind == RigKind::External) {
+        Some(taken) if taken.works => {
+            tell!("--rig auto takes {}.", taken.kind);
             Exit::Pass
         }
+        Some(taken) => {
+            tell!("--rig auto takes {}, because it is named, and fails.", taken.kind);
+            Exit::Environment
+        }
         None => {
-            println!("No rig works here.");
+            tell!("No rig works here.");
             Exit::Environment
         }
     }

@@ -3,10 +3,10 @@
 //! The command finds the servers as an external rig, so that a whole test suite shares one start.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io::IsTerminal,
     os::unix::process::ExitStatusExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{ExitCode, ExitStatus},
     time::Duration,
 };
@@ -18,6 +18,7 @@ use tokio::{
     time::Instant,
 };
 
+use crate::say::complain;
 use crate::{
     exit::Exit,
     rig::{Rig, RigChoice, RigError, RigRequest},
@@ -47,9 +48,16 @@ pub async fn main(args: Args) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return fail(&format!("cannot listen for signals: {error}")),
     };
+    // Servers take seconds; a typing error need not wait for them.
+    if let Some(program) = args.command.first().filter(|program| !can_be_found(program)) {
+        return fail(&format!(
+            "there is no command {} to run: it is neither a file nor in PATH",
+            program.display()
+        ));
+    }
     let request = match RigRequest::from_env(args.rig, args.pg_bin.clone()) {
         Ok(request) => request,
-        Err(error) => return fail(&error),
+        Err(error) => return broken(&error),
     };
     let rig = tokio::select! {
         rig = Rig::provision(&request) => rig,
@@ -58,15 +66,18 @@ pub async fn main(args: Args) -> ExitCode {
     };
     let rig = match rig {
         Ok(rig) => rig,
-        Err(error) => return fail(&error),
+        Err(error) => return broken(&error),
     };
     let facts = rig.facts();
     for why in &facts.why {
-        eprintln!("drainbench: {why}");
+        complain!("drainbench: {why}");
     }
-    eprintln!(
+    complain!(
         "drainbench: {} rig is ready after {:.1} s (PostgreSQL {}, RabbitMQ {})",
-        facts.kind, facts.ready_seconds, facts.postgres_version, facts.rabbitmq_version
+        facts.kind,
+        facts.ready_seconds,
+        facts.postgres_version,
+        facts.rabbitmq_version
     );
     let ended = run(&rig, &request, &args.command, &mut signals).await;
     let closed = rig.close().await;
@@ -76,8 +87,23 @@ pub async fn main(args: Args) -> ExitCode {
     }
 }
 
+/// Whether a command of this name can be started, as far as names tell.
+fn can_be_found(program: &OsStr) -> bool {
+    let path = Path::new(program);
+    if path.components().count() > 1 {
+        return path.exists();
+    }
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&search).any(|folder| folder.join(path).is_file())
+}
+
+fn broken(error: &RigError) -> ExitCode {
+    complain!("drainbench: {error}");
+    error.exit().into()
+}
+
 fn fail(error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("drainbench: {error}");
+    complain!("drainbench: {error}");
     Exit::Environment.into()
 }
 
@@ -86,21 +112,27 @@ fn code(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(Exit::Environment as u8))
 }
 
-/// Ctrl-C and SIGTERM.
+/// Ctrl-C, SIGTERM and SIGHUP.
 struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
 }
 
 impl Signals {
     fn listen() -> std::io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
     async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.interrupt.recv() => Signal::INT,
             _ = self.terminate.recv() => Signal::TERM,
+            _ = self.hangup.recv() => Signal::HUP,
         }
     }
 }

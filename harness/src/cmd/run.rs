@@ -23,13 +23,13 @@ pub struct Args {
     how: How,
 }
 
-/// Runs the verb.
-pub async fn main(mut args: Args) -> Exit {
+/// Runs the verb; `commit` is what the program was built from.
+pub async fn main(mut args: Args, commit: Option<&str>) -> Exit {
     if let Some(design) = args.design.take() {
         args.changes.designs = Some(vec![design]);
     }
     match args.changes.load(&args.scenario) {
-        Ok(scenario) => Box::pin(experiment(one_cell(scenario), args.how)).await,
+        Ok(scenario) => Box::pin(experiment(one_cell(scenario), args.how, commit)).await,
         Err(exit) => exit,
     }
 }

@@ -9,6 +9,7 @@ use std::{
 use serde::Serialize;
 use tokio::io::AsyncWriteExt as _;
 
+use crate::say::complain;
 use crate::{
     exit::Exit,
     sampler::{
@@ -110,7 +111,7 @@ pub async fn main(args: Args) -> Exit {
         | WatchError::Signals(_)
         | WatchError::Output(_) => Exit::Environment,
     };
-    eprintln!("drainbench watch: {error}");
+    complain!("drainbench watch: {error}");
     exit
 }
 
@@ -134,7 +135,7 @@ async fn watch(args: &Args) -> Result<(), WatchError> {
         return Err(WatchError::Privilege(view::one_line(cell(1))));
     }
     if !cell(2).is_empty() {
-        eprintln!("drainbench watch: no database of this name yet: {}", view::one_line(cell(2)));
+        complain!("drainbench watch: no database of this name yet: {}", view::one_line(cell(2)));
     }
     Watch::new(args, probe).run(stop).await
 }
@@ -294,14 +295,14 @@ impl<'a> Watch<'a> {
     /// Says once that the server is out of reach; every tick until it is back is missed.
     fn lost(&mut self, error: &ProbeError) {
         if !self.lost {
-            eprintln!("drainbench watch: lost the server, trying again: {error}");
+            complain!("drainbench watch: lost the server, trying again: {error}");
         }
         self.lost = true;
     }
 
     fn found(&mut self) {
         if self.lost {
-            eprintln!("drainbench watch: the server is back");
+            complain!("drainbench watch: the server is back");
         }
         self.lost = false;
     }

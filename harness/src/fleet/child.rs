@@ -73,7 +73,7 @@ impl Child {
             .env("DRAINER_DATABASE_URL", service.database.to_url_lossy().as_str())
             .env("DRAINER_AMQP_URL", &ground.world.drainer_broker)
             .env("DRAINER_EXCHANGE", &service.exchange)
-            .env("DRAINER_DESIGN", design_name(design))
+            .env("DRAINER_DESIGN", design.as_str())
             .env("DRAINER_ID", &name);
         settings(&mut command, &ground.cell.settings.drainer);
         let mut process = command.spawn()?;
@@ -134,13 +134,6 @@ impl Child {
                 format!("drainer process {} {what}; last words: {}", self.name, words.join(" | "))
             }),
         )
-    }
-}
-
-fn design_name(design: Design) -> &'static str {
-    match design {
-        Design::SingleTx => "single-tx",
-        Design::Lease => "lease",
     }
 }
 

@@ -51,7 +51,7 @@ pub struct Drained {
     /// What processes used.
     pub processes: Vec<ProcessUse>,
     /// Who did not stop in time, or ended by itself.
-    pub troubles: Vec<String>,
+    pub misconduct: Vec<String>,
 }
 
 /// Why a drainer could not be started.
@@ -142,17 +142,19 @@ impl Fleet {
                 Member::InService { name, mut task } => {
                     match tokio::time::timeout_at(until, &mut task).await {
                         Ok(Ok(())) => {}
-                        Ok(Err(error)) => drained.troubles.push(format!("drainer {name} panicked: {error}")),
+                        Ok(Err(error)) => {
+                            drained.misconduct.push(format!("drainer {name} panicked: {error}"));
+                        }
                         Err(_) => {
                             task.abort();
-                            drained.troubles.push(format!("drainer {name} did not stop in time"));
+                            drained.misconduct.push(format!("drainer {name} did not stop in time"));
                         }
                     }
                 }
                 Member::Process(child) => {
                     let (used, trouble) = child.stopped(until).await;
                     drained.processes.push(used);
-                    drained.troubles.extend(trouble);
+                    drained.misconduct.extend(trouble);
                 }
             }
         }
@@ -225,6 +227,7 @@ fn in_service(
     Ok(Member::InService { name, task })
 }
 
+/// The scenario's settings as the drainer's own.
 fn config(settings: &DrainerSettings, id: &str, exchange: &str) -> Result<Config, drainer::ConfigError> {
     Config::builder()
         .batch_size(settings.batch_size.get())

@@ -61,6 +61,8 @@ pub(super) struct Book<'a> {
     /// How many findings there are of each kind.
     kept: BTreeMap<Offence, usize>,
     service: &'a str,
+    /// Writes before the schedule.
+    backlog: u32,
 }
 
 impl<'a> Book<'a> {
@@ -73,6 +75,7 @@ impl<'a> Book<'a> {
             findings: Vec::new(),
             kept: BTreeMap::new(),
             service: &plan.name,
+            backlog: plan.backlog,
         }
     }
 
@@ -139,7 +142,9 @@ impl<'a> Book<'a> {
         }
     }
 
-    /// Whether this very publish was delivered before. Without a publish id the broker's word has to do.
+    /// Whether the broker delivered this very publish again. Both must say so: the broker, because a drainer may send a
+    /// message twice with the properties it had; and the publish id, because a repeat by the drainer can be redelivered
+    /// before we saw it once. Without a publish id the broker's word has to do.
     fn delivered_before(
         &self,
         arrival: &Arrival,
@@ -150,15 +155,12 @@ impl<'a> Book<'a> {
             return arrival.redelivered;
         }
         let first = self.facts.arrivals[self.firsts.places[slot] as usize].publish;
-        if first == arrival.publish {
-            return true;
-        }
         let known = further.entry(slot).or_default();
-        let before = known.contains(&arrival.publish);
+        let before = first == arrival.publish || known.contains(&arrival.publish);
         if !before {
             known.push(arrival.publish);
         }
-        before
+        before && arrival.redelivered
     }
 
     pub(super) fn enter_outbox(&mut self, audit: &mut Audit) {
@@ -192,7 +194,11 @@ impl<'a> Book<'a> {
         }
         self.outbox[slot] |= state;
         match outcome {
-            Outcome::Committed => self.firsts.places[slot] == NEVER,
+            Outcome::Committed if self.firsts.places[slot] == NEVER => true,
+            Outcome::Committed => {
+                audit.tally.unmarked += u64::from(state == WAITING);
+                false
+            }
             // It did commit; what is owed is owed to committed writes only.
             Outcome::Unsure => false,
             Outcome::RolledBack | Outcome::Failed => {
@@ -241,7 +247,7 @@ impl<'a> Book<'a> {
                 keyed.push(reorder::Keyed { key, event, place, committed });
             }
         }
-        for inversion in reorder::inversions(&self.facts.writes, keyed) {
+        for inversion in reorder::inversions(&self.facts.writes, self.backlog, keyed) {
             audit.tally.reordered += 1;
             self.find_fault(Offence::Reordered, inversion.event, Some(inversion.overtook));
         }

@@ -63,6 +63,30 @@ pub struct Tally {
     pub foreign: u64,
     /// Events that arrived before an earlier event of their key.
     pub reordered: u64,
+    /// Committed events that arrived and are still unpublished in the outbox: they would be sent again. No term of the
+    /// equations, because they are delivered.
+    #[serde(default)]
+    pub unmarked: u64,
+}
+
+impl Tally {
+    /// Each term with the name of its metric.
+    #[must_use]
+    pub const fn terms(&self) -> [(&'static str, u64); 11] {
+        [
+            ("audit.delivered", self.delivered),
+            ("audit.waiting", self.waiting),
+            ("audit.dead", self.dead),
+            ("audit.lost", self.lost),
+            ("audit.duplicated", self.duplicated),
+            ("audit.redelivered", self.redelivered),
+            ("audit.phantom", self.phantom),
+            ("audit.recovered", self.recovered),
+            ("audit.foreign", self.foreign),
+            ("audit.reordered", self.reordered),
+            ("audit.unmarked", self.unmarked),
+        ]
+    }
 }
 
 /// The accounts of one cell.
@@ -127,7 +151,7 @@ pub fn equations(counts: &Counts, tally: &Tally) -> Vec<String> {
     ];
     sides
         .into_iter()
-        .filter(|(_, left, right)| *left != right.iter().sum::<u64>())
+        .filter(|(_, left, right)| u128::from(*left) != right.iter().copied().map(u128::from).sum())
         .map(|(rule, left, right)| {
             let terms: Vec<String> = right.iter().map(u64::to_string).collect();
             format!("{rule} does not hold: {left} is not {}", terms.join(" + "))

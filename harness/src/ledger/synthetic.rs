@@ -110,6 +110,8 @@ impl Builder {
                 samples: SampleLog { rate: 50, wall_seconds: 12.0, ..SampleLog::default() },
                 database: DatabaseUse { relation_bytes: BTreeMap::new(), ..DatabaseUse::default() },
                 troubles: Vec::new(),
+                void: Vec::new(),
+                misconduct: Vec::new(),
                 interrupted: false,
             },
         }
@@ -177,7 +179,23 @@ impl Builder {
         });
     }
 
-    /// A session in a tick; the tick is made when it is new.
+    /// An idle session in a tick that exists, whose last statement was the drainer's.
+    pub fn drainer_seen(&mut self, service: u16) {
+        let log = &mut self.history.samples;
+        log.rows.push(Sample {
+            tick: u32::try_from(log.ticks_ns.len().saturating_sub(1)).unwrap_or(u32::MAX),
+            pid: 300 + i32::from(service),
+            service,
+            who: Who::Drainer,
+            state: State::Idle,
+            wait_event: None,
+            statement: 0,
+            xact_age_us: None,
+            state_age_us: 0,
+        });
+    }
+
+    /// A session of service 0 in a tick; the tick is made when it is new.
     pub fn sample(
         &mut self,
         at_ns: u64,

@@ -34,9 +34,10 @@ fn every_kind_of_delivery_has_its_term() {
             arrival(Some((0, 0)), 1, false),
             arrival(Some((0, 1)), 2, false),
             arrival(Some((0, 0)), 3, true), // another publish, whatever the broker says
-            arrival(Some((0, 0)), 1, false), // the first publish again
-            arrival(Some((0, 0)), 3, false), // the second publish again
-            arrival(Some((0, 1)), 0, true), // no id: the broker's word
+            arrival(Some((0, 0)), 1, true), // the first publish again
+            arrival(Some((0, 0)), 1, false), // the broker delivers it for the first time: sent twice, properties and all
+            arrival(Some((0, 0)), 3, true),  // the second publish again
+            arrival(Some((0, 1)), 0, true),  // no id: the broker's word
             arrival(Some((0, 1)), 0, false),
             arrival(Some((1, 0)), 9, false), // rolled back
             arrival(Some((1, 0)), 9, true),
@@ -48,9 +49,9 @@ fn every_kind_of_delivery_has_its_term() {
     });
     let tally = audit.tally;
     assert_eq!((tally.delivered, tally.lost, tally.waiting, tally.dead), (2, 0, 0, 0));
-    assert_eq!((tally.duplicated, tally.redelivered), (2, 4));
+    assert_eq!((tally.duplicated, tally.redelivered), (3, 4));
     assert_eq!((tally.phantom, tally.recovered, tally.foreign), (1, 1, 3));
-    assert_eq!(audit.counts.arrivals, 13);
+    assert_eq!(audit.counts.arrivals, 14);
     assert_eq!(audit.check(), Ok(()));
 }
 
@@ -174,6 +175,36 @@ fn only_what_began_after_the_other_had_ended_can_overtake() {
 }
 
 #[test]
+fn the_writes_of_a_backlog_come_one_after_another() {
+    let mut builder = Builder::new(1);
+    builder.backlog(0);
+    builder.backlog(0);
+    builder.commit(0, 0, MS);
+    for (place, write) in [1, 2, 0].into_iter().enumerate() {
+        builder.arrive(0, write, 0, 5 * MS + place as u64, 1);
+    }
+    let history = builder.build();
+    let mut audit = Audit::default();
+    let mut book = Book::new(&history.plan.services[0], &history.services[0], 1);
+    book.enter_arrivals(&mut audit);
+    book.find_reordered(&mut audit, |_| Some(7));
+    assert_eq!(audit.tally.reordered, 2, "both came before the first");
+}
+
+#[test]
+fn what_arrived_and_was_not_marked_is_told() {
+    let mut builder = Builder::new(1);
+    builder.commit(0, 0, MS);
+    builder.commit(0, 0, MS);
+    builder.arrive(0, 0, 0, 5 * MS, 1);
+    let unpublished = vec![EventRef { write: 0, event: 0 }, EventRef { write: 1, event: 0 }];
+    let audit = audit(&builder.with(|history| history.services[0].waiting = unpublished).build());
+    let tally = audit.tally;
+    assert_eq!((tally.delivered, tally.unmarked, tally.waiting, tally.lost), (1, 1, 1, 0));
+    assert_eq!(audit.check(), Ok(()));
+}
+
+#[test]
 fn events_of_one_transaction_have_an_order() {
     let mut builder = Builder::new(1).shape(3, 0);
     builder.commit(0, 0, MS);
@@ -258,7 +289,7 @@ fn naive(world: &World) -> super::Tally {
                 Outcome::Unsure => tally.recovered += 1,
                 Outcome::RolledBack | Outcome::Failed => tally.phantom += 1,
             }
-        } else if if *publish == 0 { *again } else { seen.contains(publish) } {
+        } else if *again && (*publish == 0 || seen.contains(publish)) {
             tally.redelivered += 1;
         } else {
             tally.duplicated += 1;
@@ -268,7 +299,12 @@ fn naive(world: &World) -> super::Tally {
     for (write, (.., how)) in world.writes.iter().enumerate() {
         for event in 0..world.events_per_write {
             let id = (u32::try_from(write).expect("few"), event);
-            if *how != Outcome::Committed || first.contains_key(&id) {
+            if *how != Outcome::Committed {
+                continue;
+            }
+            if first.contains_key(&id) {
+                let row = world.outbox.iter().find(|(write, event, _)| (*write, *event) == id);
+                tally.unmarked += u64::from(row.is_some_and(|(.., dead)| !dead));
                 continue;
             }
             match world.outbox.iter().find(|(write, event, _)| (*write, *event) == id) {

@@ -1,11 +1,11 @@
 //! What draining cost the database.
 
-use super::{Measurements, count, drains_database};
+use super::{Measurements, Paired, count};
 use crate::scenario::Cell;
 
 const PAIRED: [&str; 2] = ["db.wal_bytes_per_event", "db.commits_per_event"];
 
-pub(super) fn measure(found: &mut Measurements, cell: &Cell, control: Option<&Measurements>) {
+pub(super) fn measure(found: &mut Measurements, cell: &Cell, control: Option<Paired<'_>>) {
     let database = found.database.clone();
     found.set_or("db.dead_tuples_peak", database.dead_tuples_peak.map(count), "this rig does not show it");
     match (database.updates, database.hot_updates) {
@@ -19,17 +19,20 @@ pub(super) fn measure(found: &mut Measurements, cell: &Cell, control: Option<&Me
 }
 
 /// The difference to the paired control, over the events that were drained.
-fn per_event(
-    found: &mut Measurements,
-    cell: &Cell,
-    control: Option<&Measurements>,
-) -> Result<(), &'static str> {
-    if !drains_database(cell.design) {
+fn per_event(found: &mut Measurements, cell: &Cell, control: Option<Paired<'_>>) -> Result<(), &'static str> {
+    if !cell.design.drains_database() {
         return Err("no drainer works on the database in this cell");
     }
-    let control = control.ok_or("there is no control of the same round to compare with")?;
+    let (paired, control) = control.ok_or("there is no control of the same round to compare with")?;
     if control.audit.counts.scheduled != found.audit.counts.scheduled {
-        return Err("the control had another load");
+        return Err("the control attempted another number of writes");
+    }
+    let foreground = |cell: &Cell| {
+        let settings = &cell.settings;
+        (settings.load.clone(), settings.service.clone(), settings.database.clone())
+    };
+    if foreground(paired) != foreground(cell) {
+        return Err("the control had another load, service or database");
     }
     let drained = found.audit.tally.delivered + found.audit.tally.recovered;
     if drained == 0 {

@@ -1,6 +1,6 @@
 //! The drain: how fast, how far behind, and what its processes took.
 
-use super::{Measurements, count, drains, drains_database, ms};
+use super::{Measurements, count, ms};
 use crate::{
     history::{EventRef, History, Outcome},
     ledger::Audit,
@@ -75,7 +75,7 @@ const FLOW: [&str; 4] = ["drain.rate", "drain.failed", "backlog.peak", "backlog.
 const PROCESS: [&str; 2] = ["drainer.cpu", "drainer.rss_peak"];
 
 pub(super) fn measure(found: &mut Measurements, history: &History, cell: &Cell, flow: &Flow) {
-    if !drains(cell.design) {
+    if !cell.design.drains() {
         let why = "nobody drains in this cell";
         found.miss_all(&FLOW, why);
         found.miss_all(&PROCESS, why);
@@ -85,7 +85,7 @@ pub(super) fn measure(found: &mut Measurements, history: &History, cell: &Cell, 
     found.set_or("drain.rate", flow.rate(), "fewer than two events arrived");
     found.set("backlog.peak", count(flow.peak() as u64));
     found.set("backlog.age_max", ms(flow.age_max_ns));
-    if drains_database(cell.design) {
+    if cell.design.drains_database() {
         told(found, history);
     } else {
         let why = "no drainer works on the database in this cell";

@@ -27,7 +27,7 @@ use crate::{
     history::{DatabaseUse, History, Outcome},
     ledger::{self, Audit},
     metric::Metric,
-    scenario::{Cell, CellDesign},
+    scenario::Cell,
 };
 
 /// What one cell comes to.
@@ -70,8 +70,8 @@ pub struct Facts {
     pub sampler_missed: f64,
     /// The last error that cost the sampler a tick.
     pub sampler_error: Option<String>,
-    /// Whether the sampler saw a session of the drainer; `None` where no drainer uses the database.
-    pub drainer_seen: Option<bool>,
+    /// Services whose drainer the sampler never saw; `None` where no drainer uses the database.
+    pub unseen: Option<Vec<String>>,
     /// Deliveries that nobody of the cell wrote.
     pub foreign: u64,
     /// Equations of the accounting that do not hold.
@@ -83,6 +83,12 @@ impl Measurements {
     #[must_use]
     pub fn get(&self, metric: Metric) -> Option<f64> {
         self.metrics.get(&metric).copied()
+    }
+
+    /// Whether there was something to drain and none of it arrived.
+    #[must_use]
+    pub fn delivered_nothing(&self) -> bool {
+        self.audit.counts.committed_events > 0 && self.audit.tally.delivered == 0
     }
 
     /// A metric's value by name.
@@ -106,6 +112,7 @@ impl Measurements {
     /// Says why a metric is not measured.
     fn miss(&mut self, name: &str, why: &str) {
         if let Ok(metric) = Metric::lookup(name) {
+            self.metrics.remove(&metric);
             self.unmeasured.insert(metric, why.to_owned());
         }
     }
@@ -125,27 +132,12 @@ impl Measurements {
     }
 }
 
-/// Whether somebody carries events to the broker.
-#[must_use]
-pub fn drains(design: CellDesign) -> bool {
-    match design {
-        CellDesign::None => false,
-        CellDesign::Raw | CellDesign::SingleTx | CellDesign::Lease => true,
-    }
-}
-
-/// Whether the cell's drainer works on the database, so that the sampler must see it.
-#[must_use]
-pub fn drains_database(design: CellDesign) -> bool {
-    match design {
-        CellDesign::None | CellDesign::Raw => false,
-        CellDesign::SingleTx | CellDesign::Lease => true,
-    }
-}
+/// The control of the same round, and what it was asked to be.
+pub type Paired<'a> = (&'a Cell, &'a Measurements);
 
 /// Measures a cell. `control` is the paired control of the same round, for what only a difference can tell.
 #[must_use]
-pub fn measure(history: &History, cell: &Cell, control: Option<&Measurements>) -> Measurements {
+pub fn measure(history: &History, cell: &Cell, control: Option<Paired<'_>>) -> Measurements {
     let audit = ledger::audit(history);
     let flow = drain::Flow::of(history, &audit);
     let mut found = Measurements {
@@ -205,36 +197,25 @@ fn writes(found: &mut Measurements, history: &History) {
 
 /// The audit's terms. Where nobody drains they say nothing and are no metrics.
 fn accounts(found: &mut Measurements, cell: &Cell) {
-    let tally = found.audit.tally;
-    let terms = [
-        ("audit.delivered", tally.delivered),
-        ("audit.waiting", tally.waiting),
-        ("audit.dead", tally.dead),
-        ("audit.lost", tally.lost),
-        ("audit.duplicated", tally.duplicated),
-        ("audit.redelivered", tally.redelivered),
-        ("audit.phantom", tally.phantom),
-        ("audit.recovered", tally.recovered),
-        ("audit.foreign", tally.foreign),
-        ("audit.reordered", tally.reordered),
-    ];
-    for (name, value) in terms {
-        if drains(cell.design) {
+    for (name, value) in found.audit.tally.terms() {
+        if cell.design.drains() {
             found.set(name, count(value));
         } else {
             found.miss(name, "nobody drains in this cell");
         }
     }
+    if !cell.design.drains_database() {
+        found.miss("audit.unmarked", "no drainer works on the database in this cell");
+    }
 }
 
 fn facts(found: &mut Measurements, history: &History, cell: &Cell) {
     let behind = history.services.iter().map(|service| service.marker_max_ns).max().unwrap_or(0);
-    let seen = drains_database(cell.design).then(|| sampled::drainer_seen(history));
     found.facts.lag_p99_ms = found.named("lag.p99");
     found.facts.sink_behind_ms = ms(behind);
     found.facts.sampler_missed = sampled::missed(&history.samples);
     found.facts.sampler_error = history.samples.last_error.clone();
-    found.facts.drainer_seen = seen;
+    found.facts.unseen = cell.design.drains_database().then(|| sampled::unseen(history));
     found.facts.foreign = found.audit.tally.foreign;
 }
 

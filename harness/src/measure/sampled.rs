@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Measurements, count, drains_database};
+use super::{Measurements, count};
 use crate::{
     history::History,
     metric::Metric,
     sampler::{Sample, SampleLog, State, Who},
-    scenario::Cell,
+    scenario::{Cell, Placement},
 };
 
 /// What sessions did and waited for. Averages are over the ticks in the window.
@@ -130,9 +130,12 @@ pub(super) fn waits(history: &History) -> Waits {
     }
 }
 
-/// Whether a session of the drainer was seen at all. An idle one counts: its last statement carries the tag.
-pub(super) fn drainer_seen(history: &History) -> bool {
-    history.samples.rows.iter().any(|row| row.who == Who::Drainer)
+/// Services of whose drainer no session was seen. An idle one counts: its last statement carries the tag.
+pub(super) fn unseen(history: &History) -> Vec<String> {
+    let drainers = history.samples.rows.iter().filter(|row| row.who == Who::Drainer);
+    let seen: HashSet<u16> = drainers.map(|row| row.service).collect();
+    let services = history.plan.services.iter();
+    services.filter(|service| !seen.contains(&service.index)).map(|service| service.name.clone()).collect()
 }
 
 /// Share of the ticks that were not made; all of them when none was.
@@ -143,6 +146,7 @@ pub(super) fn missed(log: &SampleLog) -> f64 {
 
 pub(super) fn measure(found: &mut Measurements, history: &History, cell: &Cell) {
     classes(found);
+    found.set("sampler.missed", missed(&history.samples));
     cost(found, &history.samples);
     drainer(found, history, cell);
 }
@@ -165,7 +169,6 @@ fn classes(found: &mut Measurements) {
 }
 
 fn cost(found: &mut Measurements, log: &SampleLog) {
-    found.set("sampler.missed", missed(log));
     let spent = log.backend_cpu_seconds.map(|backend| backend + log.own_cpu_seconds);
     let cost = spent.filter(|_| log.wall_seconds > 0.0).map(|seconds| seconds / log.wall_seconds);
     found.set_or("sampler.cost", cost, "the sampler's backend runs where its CPU time cannot be read");
@@ -175,12 +178,12 @@ const SESSIONS: [&str; 3] = ["idle_in_tx.rows", "idle_in_tx.age_max", "drainer.c
 
 /// The drainer's sessions. A zero counts only if the sampler saw that drainer in this cell.
 fn drainer(found: &mut Measurements, history: &History, cell: &Cell) {
-    if !drains_database(cell.design) {
+    if !cell.design.drains_database() {
         found.miss_all(&SESSIONS, "no drainer works on the database in this cell");
         return;
     }
-    if !drainer_seen(history) {
-        found.miss_all(&SESSIONS, "the sampler saw no session of the drainer");
+    if !unseen(history).is_empty() {
+        found.miss_all(&SESSIONS, "the sampler did not see every drainer");
         return;
     }
     let log = &history.samples;
@@ -190,10 +193,13 @@ fn drainer(found: &mut Measurements, history: &History, cell: &Cell) {
     let oldest = idle.iter().filter_map(|row| row.xact_age_us).max().unwrap_or(0);
     found.set("idle_in_tx.age_max", count(oldest) / 1e3);
 
+    // A session of the service's pool is the drainer's only while it works for it.
+    let shared = cell.settings.drainer.placement == Placement::InService;
+    let used = rows.filter(|row| !(shared && row.state == State::Idle));
     let mut peak = 0;
     let mut tick = None;
     let mut pids: HashSet<i32> = HashSet::new();
-    for row in rows {
+    for row in used {
         if tick != Some(row.tick) {
             tick = Some(row.tick);
             pids.clear();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Measurements, count, drains};
+use super::{Measurements, count};
 use crate::{
     history::{EventRef, History, Outcome, ServiceHistory},
     ledger::Firsts,
@@ -73,7 +73,7 @@ fn end(
         let at = firsts.at_ns(&facts.arrivals, EventRef { write: case, event: nth });
         at.is_some_and(|at| at.saturating_sub(write.due_ns) <= ns(suite.arrive_within))
     };
-    if !drains(cell.design) || (0..history.plan.events_per_write()).all(arrived) {
+    if !cell.design.drains() || (0..history.plan.events_per_write()).all(arrived) {
         Some(CaseEnd::Passed)
     } else {
         Some(CaseEnd::ArrivedLate)

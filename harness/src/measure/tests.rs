@@ -6,7 +6,7 @@ use crate::{
     ledger::synthetic::{Builder, MS, SECOND, cell},
     metric::Metric,
     sampler::{State, Who},
-    scenario::{Cell, CellDesign, Role},
+    scenario::{Cell, CellDesign, Placement, Role, WriteKind},
 };
 
 fn lease() -> Cell {
@@ -249,7 +249,7 @@ fn only_the_drainer_is_accused_of_an_idle_transaction() {
     assert_eq!(value(&found, "idle_in_tx.age_max"), 70.0);
     assert_eq!(value(&found, "drainer.connections"), 1.0);
     assert_eq!(found.series.drainer_idle_in_tx_rows[..3], [1, 0, 1]);
-    assert_eq!(found.facts.drainer_seen, Some(true));
+    assert_eq!(found.facts.unseen, Some(Vec::new()));
 }
 
 #[test]
@@ -257,15 +257,48 @@ fn a_zero_counts_only_if_the_drainer_was_seen() {
     let mut blind = Builder::new(1);
     blind.sample(SECOND, Who::Foreground, State::Active, None, None);
     let found = measure(&blind.build(), &lease(), None);
-    assert_eq!(found.facts.drainer_seen, Some(false));
+    assert_eq!(found.facts.unseen, Some(vec!["svc00".to_owned()]));
     assert_eq!(found.named("idle_in_tx.rows"), None);
 
     let mut idle = Builder::new(1);
     idle.sample(SECOND, Who::Drainer, State::Idle, None, None);
     let found = measure(&idle.build(), &lease(), None);
-    assert_eq!(found.facts.drainer_seen, Some(true));
+    assert_eq!(found.facts.unseen, Some(Vec::new()));
     assert_eq!(value(&found, "idle_in_tx.rows"), 0.0);
-    assert_eq!(measure(&Builder::new(1).build(), &none(), None).facts.drainer_seen, None);
+    assert_eq!(measure(&Builder::new(1).build(), &none(), None).facts.unseen, None);
+}
+
+#[test]
+fn a_zero_needs_every_services_drainer_to_have_been_seen() {
+    let mut builder = Builder::new(2);
+    builder.sample(SECOND, Who::Drainer, State::Idle, None, None);
+    let found = measure(&builder.build(), &lease(), None);
+    assert_eq!(found.facts.unseen, Some(vec!["svc01".to_owned()]));
+    assert_eq!(found.named("idle_in_tx.rows"), None, "one drainer's zero says nothing of the other");
+}
+
+#[test]
+fn a_single_statement_has_no_commit_to_time() {
+    let mut builder = Builder::new(1).with(|history| history.plan.load.write = WriteKind::Statement);
+    builder.write(0, [0, 0, MS, 9 * MS, 9 * MS], Outcome::Committed);
+    let found = measure(&builder.build(), &lease(), None);
+    assert_eq!(found.named("commit.p99"), None, "its zeros would pass every limit");
+    assert!((value(&found, "execute.max") - 8.0).abs() < 0.02);
+}
+
+/// A session of a pool that both use is the drainer's only while it works for it: the last statement of an idle one
+/// says who had it last.
+#[test]
+fn an_idle_session_of_a_shared_pool_is_nobodys_connection() {
+    let history = |placement| {
+        let mut builder = Builder::new(1);
+        builder.sample(SECOND, Who::Drainer, State::Idle, None, None);
+        let mut cell = lease();
+        cell.settings.drainer.placement = placement;
+        value(&measure(&builder.build(), &cell, None), "drainer.connections")
+    };
+    assert_eq!(history(Placement::InService), 0.0);
+    assert_eq!(history(Placement::Process), 1.0);
 }
 
 #[test]
@@ -339,7 +372,7 @@ fn wal_is_what_goes_beyond_the_paired_control() {
     };
     let control = measure(&cell_with(10_000, 10, 0).build(), &none(), None);
     let history = cell_with(24_000, 30, 8).build();
-    let found = measure(&history, &lease(), Some(&control));
+    let found = measure(&history, &lease(), Some((&none(), &control)));
     assert_eq!(value(&found, "db.wal_bytes_per_event"), 1_750.0);
     assert_eq!(value(&found, "db.commits_per_event"), 2.5);
     assert_eq!(value(&found, "db.hot_share"), 0.25);
@@ -348,9 +381,9 @@ fn wal_is_what_goes_beyond_the_paired_control() {
     let mut other = Builder::new(1);
     other.commit(0, MS, MS);
     let other = measure(&other.with(|history| history.database.wal_bytes = Some(1)).build(), &none(), None);
-    let unpaired = measure(&history, &lease(), Some(&other));
+    let unpaired = measure(&history, &lease(), Some((&none(), &other)));
     let metric = Metric::lookup("db.wal_bytes_per_event").expect("a metric");
-    assert_eq!(unpaired.unmeasured[&metric], "the control had another load");
+    assert_eq!(unpaired.unmeasured[&metric], "the control attempted another number of writes");
 }
 
 #[test]

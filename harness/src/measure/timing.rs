@@ -9,6 +9,7 @@ use super::{Distribution, HistogramError, Measurements, count, distribution::Rec
 use crate::{
     history::{DrainerTick, EventRef, History, Outcome, Write},
     ledger::Firsts,
+    scenario::WriteKind,
 };
 
 /// A kind of time.
@@ -79,9 +80,10 @@ impl Timing {
     /// Why it has no value in a cell.
     const fn why_not(self) -> &'static str {
         match self {
-            Self::Persist | Self::Lag | Self::Acquire | Self::Execute | Self::Commit | Self::Service => {
+            Self::Persist | Self::Lag | Self::Acquire | Self::Execute | Self::Service => {
                 "no write was due in the window"
             }
+            Self::Commit => "no write that was due in the window came to a COMMIT of its own",
             Self::Deliver => "no event of a write that was due in the window arrived",
             Self::Confirm | Self::Claim | Self::Mark => "no drainer told of one",
         }
@@ -141,7 +143,6 @@ fn miss(found: &mut Measurements, kind: Timing) {
         found.miss("persist.p99_worst_service", kind.why_not());
     }
     if kind == Timing::Deliver {
-        found.metrics.retain(|metric, _| metric.name() != "deliver.early");
         found.miss("deliver.early", kind.why_not());
     }
 }
@@ -154,12 +155,13 @@ impl Recorders {
                 of_service.push(tick);
             }
         }
+        let commits = history.plan.load.write == WriteKind::Transaction;
         for (index, (plan, facts)) in history.plan.services.iter().zip(&history.services).enumerate() {
             for (place, write) in (0u32..).zip(&facts.writes).skip(plan.backlog as usize) {
                 if !history.window_ns.contains(&write.due_ns) {
                     continue;
                 }
-                self.record_write(write);
+                self.record_write(write, commits);
                 if write.outcome != Outcome::Committed {
                     continue;
                 }
@@ -183,8 +185,9 @@ impl Recorders {
     }
 
     /// A write that failed counts in the part it failed in and in those before it, not in those it never came to:
-    /// their zeros would flatter. A write that rolls back on purpose persists nothing and tells of the generator only.
-    fn record_write(&mut self, write: &Write) {
+    /// their zeros would flatter. A write that rolls back on purpose persists nothing and tells of the generator only. A
+    /// single statement has no COMMIT of its own: `commits` tells.
+    fn record_write(&mut self, write: &Write, commits: bool) {
         self.ns(Timing::Lag, write.due_ns, write.started_ns);
         if write.outcome == Outcome::RolledBack {
             return;
@@ -197,7 +200,7 @@ impl Recorders {
             return;
         }
         self.ns(Timing::Execute, write.acquired_ns, write.executed_ns);
-        if failed && write.executed_ns == write.ended_ns {
+        if !commits || failed && write.executed_ns == write.ended_ns {
             return;
         }
         self.ns(Timing::Commit, write.executed_ns, write.ended_ns);

@@ -35,6 +35,8 @@ pub struct Plan {
     pub tag: u64,
     /// Everything drawn is a function of it.
     pub seed: u64,
+    /// When the schedule starts, nanoseconds since the origin.
+    pub start_ns: u64,
     /// Cumulative shares of the keys, ascending to 1; empty where they are uniform or there are none.
     key_shares: Arc<[f64]>,
 }
@@ -84,13 +86,22 @@ impl Plan {
             .collect();
         draw_cases(seed, &load, cell.settings.suite.cases, &mut services);
         let key_shares = zipf(load.keys, load.key_skew).into();
-        Self { tag: id::tag(seed, &cell.label, round), load, services, seed, key_shares }
+        Self { tag: id::tag(seed, &cell.label, round), load, services, seed, start_ns: 0, key_shares }
     }
     /// A plan of services that were made by hand, for histories that no run wrote.
     #[must_use]
     pub fn by_hand(load: Load, services: Vec<ServicePlan>, tag: u64) -> Self {
         let key_shares = zipf(load.keys, load.key_skew).into();
-        Self { load, services, tag, seed: 0, key_shares }
+        Self { load, services, tag, seed: 0, start_ns: 0, key_shares }
+    }
+    /// The same plan, its schedule `later_ns` nanoseconds later.
+    #[must_use]
+    pub fn starting_later(mut self, later_ns: u64) -> Self {
+        self.start_ns += later_ns;
+        for due_ns in self.services.iter_mut().flat_map(|service| &mut service.due_ns) {
+            *due_ns += later_ns;
+        }
+        self
     }
     /// Events of each write.
     #[must_use]
@@ -100,7 +111,8 @@ impl Plan {
     /// The measured window, nanoseconds since the origin.
     #[must_use]
     pub fn window_ns(&self) -> Range<u64> {
-        window_ns(&self.load)
+        let window = window_ns(&self.load);
+        window.start + self.start_ns..window.end + self.start_ns
     }
     /// All writes, backlogs included.
     #[must_use]

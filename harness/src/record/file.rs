@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    io::Write as _,
+    io::{Read as _, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
@@ -13,6 +13,9 @@ use super::{FORMAT, Record};
 
 /// Name of a record in its folder.
 pub const FILE_NAME: &str = "record.json";
+
+/// No record is longer: one of 1,000 cells of a day, second by second, would be. `/dev/zero` is.
+const MAX_BYTES: u64 = 512 << 20;
 
 /// Why a record cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -116,11 +119,14 @@ impl Record {
     /// When there is none, it is cut off, it is no record, or a later version wrote it.
     pub fn read(path: &Path) -> Result<Self, RecordError> {
         let path = if path.is_dir() { path.join(FILE_NAME) } else { path.to_owned() };
-        let text = fs::read_to_string(&path).map_err(|source| RecordError::Io {
-            doing: "read",
-            path: path.clone(),
-            source,
-        })?;
+        let failed = |source| RecordError::Io { doing: "read", path: path.clone(), source };
+        let mut text = String::new();
+        let mut file = fs::File::open(&path).map_err(failed)?.take(MAX_BYTES + 1);
+        file.read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MAX_BYTES {
+            let why = format!("it is longer than {} MiB", MAX_BYTES >> 20);
+            return Err(RecordError::Shape { path, why });
+        }
         Self::parse(&text, &path)
     }
 

@@ -114,9 +114,15 @@ pub struct CellRecord {
     pub audit: AuditRecord,
     /// What was broken when.
     pub faults: Vec<serde_json::Value>,
-    /// What broke the run, in words.
+    /// What broke the instrument or its servers, in words.
     pub troubles: Vec<String>,
-    /// It was interrupted.
+    /// What changed under it, so that its numbers mean nothing: a setting, or the server itself.
+    #[serde(default)]
+    pub void: Vec<String>,
+    /// What its drainers did that none may: ended by themselves, did not stop.
+    #[serde(default)]
+    pub misconduct: Vec<String>,
+    /// It was cut off.
     pub interrupted: bool,
 }
 
@@ -256,7 +262,9 @@ impl CellRecord {
             audit: AuditRecord { tally: found.audit.tally, offenders: found.audit.offenders.clone() },
             faults: Vec::new(),
             troubles: cell.troubles.clone(),
-            interrupted: cell.interrupted,
+            void: cell.void.clone(),
+            misconduct: cell.misconduct.clone(),
+            interrupted: cell.cut.is_some(),
         }
     }
 

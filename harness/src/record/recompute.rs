@@ -52,26 +52,18 @@ fn agree(cell: &CellRecord, name: &str, again: f64, wrong: &mut Vec<String>) {
     }
 }
 
+/// A sum that a forged record cannot make overflow.
+fn sum(terms: impl IntoIterator<Item = u64>) -> u128 {
+    terms.into_iter().map(u128::from).sum()
+}
+
 #[expect(clippy::cast_precision_loss, reason = "no count of a run comes near 2^53")]
 fn count(value: u64) -> f64 {
     value as f64
 }
 
 fn audit(cell: &CellRecord, wrong: &mut Vec<String>) {
-    let tally = &cell.audit.tally;
-    let terms = [
-        ("audit.delivered", tally.delivered),
-        ("audit.waiting", tally.waiting),
-        ("audit.dead", tally.dead),
-        ("audit.lost", tally.lost),
-        ("audit.duplicated", tally.duplicated),
-        ("audit.redelivered", tally.redelivered),
-        ("audit.phantom", tally.phantom),
-        ("audit.recovered", tally.recovered),
-        ("audit.foreign", tally.foreign),
-        ("audit.reordered", tally.reordered),
-    ];
-    for (name, value) in terms {
+    for (name, value) in cell.audit.tally.terms() {
         if !cell.unmeasured.contains_key(name) {
             agree(cell, name, count(value), wrong);
         }
@@ -81,8 +73,8 @@ fn audit(cell: &CellRecord, wrong: &mut Vec<String>) {
 fn suite(cell: &CellRecord, wrong: &mut Vec<String>) {
     let Some(suite) = &cell.suite else { return };
     agree(cell, "suite.passed", count(suite.passed), wrong);
-    agree(cell, "suite.failed", count(suite.persisted_late + suite.arrived_late), wrong);
-    if suite.cases != suite.passed + suite.persisted_late + suite.arrived_late {
+    agree(cell, "suite.failed", count(suite.persisted_late.saturating_add(suite.arrived_late)), wrong);
+    if u128::from(suite.cases) != sum([suite.passed, suite.persisted_late, suite.arrived_late]) {
         wrong.push(format!("the suite's {} cases are not its passed and failed ones", suite.cases));
     }
 }
@@ -103,8 +95,8 @@ fn series(cell: &CellRecord, wrong: &mut Vec<String>) {
     if lengths.iter().any(|length| *length != lengths[0]) {
         wrong.push(format!("the series are of different lengths: {lengths:?}"));
     }
-    let committed: u64 = series.committed.iter().sum();
-    if committed != cell.counts.committed_events {
+    let committed = sum(series.committed.iter().copied());
+    if committed != u128::from(cell.counts.committed_events) {
         wrong.push(format!(
             "the series has {committed} committed events, the counts {}",
             cell.counts.committed_events

@@ -24,7 +24,7 @@ const NARROWEST: usize = 40;
 /// Room for the titles of the rows.
 const TITLES: usize = 22;
 /// A column needs so much to be read; where all do not fit there are several tables.
-const COLUMN: usize = 20;
+const COLUMN: usize = 19;
 
 /// A line above, below the head and below the table: one between rows would double its length.
 const STYLE: TableStyle = TableStyle::new()
@@ -39,7 +39,7 @@ pub fn terminal(record: &Record, look: Look) -> String {
     let columns = view::columns(record);
     let mut text = String::new();
     text.push_str(&wrapped(&format!("{} · {}", record.scenario.name, record.scenario.about), width, "  "));
-    let origin = format!("{} · {} · {}", record.started_at, view::tool(record), view::rig(record));
+    let origin = format!("{} · {} · {}", view::started(record), view::tool(record), view::rig(record));
     text.push_str(&wrapped(&origin, width, "  "));
     text.push_str(&wrapped(&view::machine(record), width, "  "));
 
@@ -63,6 +63,9 @@ pub fn terminal(record: &Record, look: Look) -> String {
         text.push_str(&wrapped(&format!("  {label}: {sentence}"), width, "    "));
     }
     text.push_str(&verdict(record, width));
+    // A record may be anybody's, and a terminal obeys what it is shown.
+    let text: String =
+        text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
     if look.colour { coloured(&text, record.verdict.outcome) } else { text }
 }
 
@@ -84,8 +87,12 @@ fn table(columns: &[Column<'_>], rows: &[Row], from: usize, width: u16) -> Strin
         let texts = row.texts[from..from + columns.len()].iter().map(String::as_str);
         table.add_row(std::iter::once(row.title).chain(texts));
     }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 0));
+    }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
+        column.set_padding((2, 0));
     }
     table.trim_fmt()
 }

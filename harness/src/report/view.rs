@@ -33,7 +33,7 @@ enum Show {
     Delivered,
 }
 
-const ROWS: [(&str, Show); 33] = [
+const ROWS: [(&str, Show); 34] = [
     ("persist p50", Show::Metric("persist.p50")),
     ("persist p99", Show::Metric("persist.p99")),
     ("persist p99.9", Show::Metric("persist.p999")),
@@ -64,6 +64,7 @@ const ROWS: [(&str, Show); 33] = [
     ("duplicated", Show::Metric("audit.duplicated")),
     ("redelivered", Show::Metric("audit.redelivered")),
     ("reordered", Show::Metric("audit.reordered")),
+    ("unmarked", Show::Metric("audit.unmarked")),
     ("WAL an event", Show::Metric("db.wal_bytes_per_event")),
     ("commits an event", Show::Metric("db.commits_per_event")),
     ("sampler missed", Show::Metric("sampler.missed")),
@@ -154,7 +155,7 @@ fn text(verdict: &Verdict, column: &Column<'_>, show: &Show) -> Option<String> {
     }
 }
 
-/// A metric's value; of several rounds the median, with the smallest and the largest.
+/// A metric's value; of several rounds the median, with the smallest and the largest: `3.20 [2.67–3.44] ms`.
 pub(super) fn value(column: &Column<'_>, name: &str) -> Option<String> {
     let metric = Metric::lookup(name).ok()?;
     let mut values: Vec<f64> = column.rounds.iter().filter_map(|cell| cell.metric(name)).collect();
@@ -165,7 +166,12 @@ pub(super) fn value(column: &Column<'_>, name: &str) -> Option<String> {
     if values.len() == 1 || least.to_bits() == most.to_bits() {
         return Some(median);
     }
-    Some(format!("{median} [{} to {}]", figure(metric, least), figure(metric, most)))
+    // The unit once, behind all three.
+    let bare = |text: String| text.split_once(' ').map_or(text.clone(), |(number, _)| number.to_owned());
+    let (number, unit) =
+        median.split_once(' ').map_or((median.as_str(), ""), |(number, unit)| (number, unit));
+    let range = format!("[{}–{}]", bare(figure(metric, least)), bare(figure(metric, most)));
+    Some(format!("{number} {range} {unit}").trim_end().to_owned())
 }
 
 /// The limits on a number, each with how it went.
@@ -184,9 +190,11 @@ fn marks(verdict: &Verdict, label: &str, name: &str) -> String {
     criteria.chain(symptoms).collect()
 }
 
-/// The rule without the metric's name.
+/// The rule without the metric's name and, as it stands beside a value that has it, without the unit.
 fn limit(judged: &Judged) -> String {
-    judged.rule().strip_prefix(&judged.metric).unwrap_or_default().trim().to_owned()
+    let rule = judged.rule();
+    let rule = rule.strip_prefix(&judged.metric).unwrap_or_default().trim();
+    rule.replace(" ms", "")
 }
 
 pub(super) const fn sign(standing: Standing) -> &'static str {
@@ -210,7 +218,12 @@ pub(super) fn legend(record: &Record) -> String {
     ];
     let there = |standing| record.verdict.criteria.iter().any(|judged| judged.standing == standing);
     let used = meanings.into_iter().filter(|(standing, _)| there(*standing));
-    used.map(|(standing, meaning)| format!("{} {meaning}", sign(standing))).collect::<Vec<_>>().join(", ")
+    let mut legend: Vec<String> =
+        used.map(|(standing, meaning)| format!("{} {meaning}", sign(standing))).collect();
+    if record.cells.iter().any(|cell| cell.round > 1) {
+        legend.push("of the rounds: median [least–most]".to_owned());
+    }
+    legend.join(", ")
 }
 
 /// One sentence for each column: what persist is made of and what its sessions wait for.
@@ -224,7 +237,11 @@ pub(super) fn where_the_time_is(columns: &[Column<'_>]) -> Vec<(String, String)>
                 return None;
             }
             let waits = waits(cell, Who::Foreground);
-            let waits = if waits.is_empty() { String::new() } else { format!("; foreground: {waits}") };
+            let waits = if waits.is_empty() {
+                String::new()
+            } else {
+                format!("; sessions of the foreground: {waits}")
+            };
             Some((column.label.to_owned(), format!("{}{waits}", parts.join(", "))))
         })
         .collect()
@@ -274,6 +291,12 @@ pub(super) fn meaning(verdict: &Verdict) -> &'static str {
         Outcome::Inconclusive => "nothing failed, and it was not shown",
         Outcome::Invalid => "the numbers do not mean what they should",
     }
+}
+
+/// When it began, to the second.
+pub(super) fn started(record: &Record) -> String {
+    let whole = record.started_at.split_once('.').map(|(whole, _)| format!("{whole}Z"));
+    whole.unwrap_or_else(|| record.started_at.clone())
 }
 
 /// Who wrote the record: `drainbench 0.1.0 (0ec41e5)`.

@@ -6,6 +6,7 @@ use lapin::uri::{AMQPScheme, AMQPUri};
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 
 use super::{RigError, ServerKind};
+use crate::sampler::probe::said;
 
 /// How long a server that is up may take to let us in.
 pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -38,11 +39,12 @@ impl Endpoints {
             .parse::<PgConnectOptions>()
             .ok()
             .filter(|_| ["postgres://", "postgresql://"].iter().any(|scheme| database_url.starts_with(scheme)))
-            .ok_or_else(|| RigError::Missing {
+            .ok_or_else(|| RigError::Misconfigured {
                 what: "DRAINBENCH_DATABASE_URL is not a PostgreSQL URL".to_owned(),
                 way_out: "Write it as postgres://user:password@host:port/database, special characters percent-encoded"
                     .to_owned(),
             })?;
+        let database = without_brackets(database);
         Ok(Self { database_url: database_url.to_owned(), database, amqp: Amqp::parse(amqp_url)? })
     }
 
@@ -69,9 +71,20 @@ impl Endpoints {
         let options = options.clone().application_name("drainbench rig");
         match tokio::time::timeout(CONNECT_WITHIN, PgConnection::connect_with(&options)).await {
             Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(unreachable(error.to_string())),
+            Ok(Err(error)) => Err(unreachable(said(&error))),
             Err(_) => Err(unreachable(no_answer())),
         }
+    }
+}
+
+/// A URL writes an IPv6 address in brackets, and whoever looks names up wants it without.
+pub(crate) fn without_brackets(options: PgConnectOptions) -> PgConnectOptions {
+    match options.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(host) => {
+            let host = host.to_owned();
+            options.host(&host)
+        }
+        None => options,
     }
 }
 
@@ -82,12 +95,19 @@ pub(crate) fn no_answer() -> String {
 
 impl Amqp {
     fn parse(url: &str) -> Result<Self, RigError> {
-        let wrong = |what: &str, way_out: &str| RigError::Missing {
+        let wrong = |what: &str, way_out: &str| RigError::Misconfigured {
             what: format!("DRAINBENCH_AMQP_URL {what}"),
             way_out: way_out.to_owned(),
         };
         let form = "Write it as amqp://user:password@host:port/vhost, special characters percent-encoded (the vhost / is \
                     %2f)";
+        // The client takes such an address for a missing one and goes to localhost: to another broker.
+        if url.contains("@[") || url.contains("//[") {
+            return Err(wrong(
+                "holds an IPv6 address, which the client library can't read",
+                "Give a host name that leads there",
+            ));
+        }
         // Its own error would repeat the URL, password and all.
         let parsed = AMQPUri::from_str(url).map_err(|_| wrong("is not an AMQP URL", form))?;
         match parsed.scheme {
@@ -152,7 +172,6 @@ mod tests {
                 "amqp://u:p%40ss@127.0.0.1:4000/%2fv?heartbeat=10",
             ),
             ("amqp://mq.example", "amqp://127.0.0.1:4000"),
-            ("amqp://u:p@[::1]:5672/%2f", "amqp://u:p@127.0.0.1:4000/%2f"),
         ] {
             let endpoints = Endpoints::parse(PG, url).unwrap();
             assert_eq!(endpoints.amqp.via(addr), expected);
@@ -174,6 +193,7 @@ mod tests {
     fn a_wrong_url_is_named_and_not_repeated() {
         for (database, amqp, named) in [
             ("mysql://u:hidden@h/d", "amqp://h", "DRAINBENCH_DATABASE_URL"),
+            (PG, "amqp://u:hidden@[2001:db8::1]:5672/%2f", "IPv6"),
             ("postgres://u:hidden@h:port/d", "amqp://h", "DRAINBENCH_DATABASE_URL"),
             (PG, "http://u:hidden@h", "DRAINBENCH_AMQP_URL"),
             (PG, "amqp://u:hidden@h:port", "DRAINBENCH_AMQP_URL"),

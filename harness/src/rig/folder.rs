@@ -2,9 +2,9 @@
 
 use std::{
     env, fs,
-    fs::{File, TryLockError},
-    io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    fs::File,
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -12,6 +12,9 @@ use std::{
 use super::{RigError, names};
 
 const LOCK: &str = "lock";
+
+/// What stands in the lock. A name alone is no proof: somebody may call a folder of theirs like ours.
+const MARK: &[u8] = b"drainbench rig\n";
 
 /// A folder without a lock is being made right now, or its maker was killed in the very moment.
 const MADE_WITHIN: Duration = Duration::from_secs(600);
@@ -26,7 +29,7 @@ pub(crate) struct Folder {
 impl Folder {
     /// Where the folder of a run is.
     pub(crate) fn path_of(run: &str) -> PathBuf {
-        env::temp_dir().join(names::folder(run))
+        base().join(names::folder(run))
     }
 
     /// Makes it: others may pass through (a server that runs as another user must) and see nothing.
@@ -34,9 +37,12 @@ impl Folder {
         let failed = RigError::refused(format!("make {}", path.display()));
         let made = || {
             fs::DirBuilder::new().mode(0o711).create(&path)?;
+            // Whatever the umask took away.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o711))?;
             // Locked before it is called so: a lock that is there and free means that nobody lives.
             let unborn = path.join("lock.new");
-            let lock = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unborn)?;
+            let mut lock = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unborn)?;
+            lock.write_all(MARK)?;
             lock.lock_shared()?;
             fs::rename(&unborn, path.join(LOCK))?;
             Ok::<_, io::Error>(lock)
@@ -48,6 +54,13 @@ impl Folder {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Where folders are made: TMPDIR, as an absolute path because the guard works from another folder.
+pub(crate) fn base() -> PathBuf {
+    let told = env::temp_dir();
+    let told = if told.as_os_str().is_empty() { PathBuf::from("/tmp") } else { told };
+    std::path::absolute(&told).unwrap_or(told)
 }
 
 /// Shares a folder's lock.
@@ -69,14 +82,17 @@ pub(crate) fn abandoned(base: &Path) -> Vec<(PathBuf, Option<File>)> {
         .filter_map(|entry| {
             let path = entry.path();
             match File::open(path.join(LOCK)) {
-                Ok(lock) => match lock.try_lock() {
-                    Ok(()) => Some((path, Some(lock))),
-                    Err(TryLockError::WouldBlock | TryLockError::Error(_)) => None,
-                },
+                Ok(mut lock) => {
+                    let mut mark = Vec::new();
+                    (&mut lock).take(MARK.len() as u64 + 1).read_to_end(&mut mark).ok()?;
+                    (mark == MARK && lock.try_lock().is_ok()).then_some((path, Some(lock)))
+                }
+                // Made and never locked: its maker was killed in that very moment, and it is empty.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let made = entry.metadata().and_then(|meta| meta.modified()).ok()?;
                     let age = SystemTime::now().duration_since(made).ok()?;
-                    (age > MADE_WITHIN).then_some((path, None))
+                    let empty = fs::read_dir(&path).is_ok_and(|mut inside| inside.next().is_none());
+                    (empty && age > MADE_WITHIN).then_some((path, None))
                 }
                 Err(_) => None,
             }
@@ -97,6 +113,10 @@ mod tests {
             fs::create_dir(base.path().join(other)).unwrap();
             File::create(base.path().join(other).join(LOCK)).unwrap();
         }
+        let theirs = base.path().join("drainbench_projects");
+        fs::create_dir(&theirs).unwrap();
+        fs::write(theirs.join("thesis.txt"), "precious").unwrap();
+        fs::write(theirs.join(LOCK), "").unwrap();
         let young = base.path().join("drainbench_young123");
         fs::create_dir(&young).unwrap();
         assert!(abandoned(base.path()).is_empty());
@@ -118,6 +138,11 @@ mod tests {
         assert!(abandoned(base.path()).is_empty());
         let old = SystemTime::now() - 2 * MADE_WITHIN;
         File::open(&path).unwrap().set_modified(old).unwrap();
-        assert_eq!(abandoned(base.path()).len(), 1);
+        let theirs = base.path().join("drainbench_projects");
+        fs::create_dir(&theirs).unwrap();
+        fs::write(theirs.join("thesis.txt"), "precious").unwrap();
+        File::open(&theirs).unwrap().set_modified(old).unwrap();
+        let found = abandoned(base.path());
+        assert_eq!(found.iter().map(|(path, _)| path).collect::<Vec<_>>(), vec![&path]);
     }
 }

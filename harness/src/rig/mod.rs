@@ -18,17 +18,20 @@ mod server;
 pub mod survey;
 mod sweep;
 mod teardown;
+mod vitals;
 mod world;
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, env::VarError, fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
+pub(crate) use endpoints::without_brackets;
+pub use vitals::Vitals;
 pub use world::{ServiceWorld, World};
 
 use self::{endpoints::Endpoints, guard::Guard, process::Process, run_lock::RunLock, teardown::Held};
-use crate::scenario::Cell;
+use crate::{exit::Exit, scenario::Cell};
 
 /// Which rig is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -86,12 +89,19 @@ impl RigRequest {
     /// # Errors
     /// When the binary's own path is unknown.
     pub fn from_env(choice: RigChoice, pg_bin: Option<PathBuf>) -> Result<Self, RigError> {
-        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let set = |name: &str| match std::env::var(name) {
+            Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+            Err(VarError::NotPresent) => Ok(None),
+            Err(VarError::NotUnicode(_)) => Err(RigError::Misconfigured {
+                what: format!("{name} is not UTF-8"),
+                way_out: "Percent-encode what is special in it".to_owned(),
+            }),
+        };
         let exe = match std::env::var_os("DRAINBENCH_EXE").filter(|value| !value.is_empty()) {
             Some(exe) => exe.into(),
             None => std::env::current_exe().map_err(RigError::refused("find its own binary"))?,
         };
-        Ok(Self { choice, pg_bin, exe, external: (set(DATABASE_URL), set(AMQP_URL)) })
+        Ok(Self { choice, pg_bin, exe, external: (set(DATABASE_URL)?, set(AMQP_URL)?) })
     }
 }
 
@@ -125,7 +135,7 @@ pub struct RigFacts {
     pub rabbitmq_version: String,
     /// Settings that decide what is measured: fsync, synchronous_commit, full_page_writes, wal_level,
     /// shared_buffers, max_connections, commit_delay, commit_siblings.
-    pub postgres_settings: std::collections::BTreeMap<String, String>,
+    pub postgres_settings: BTreeMap<String, String>,
     /// Seconds until ready.
     pub ready_seconds: f64,
 }
@@ -157,6 +167,14 @@ pub enum RigError {
         /// What is missing or wrong.
         what: String,
         /// How to get it.
+        way_out: String,
+    },
+    /// A variable says what cannot be.
+    #[error("{what}. {way_out}.")]
+    Misconfigured {
+        /// What is wrong with which.
+        what: String,
+        /// What to write instead.
         way_out: String,
     },
     /// A server that is to be there does not answer, or does not let us in.
@@ -207,6 +225,20 @@ pub enum RigError {
 }
 
 impl RigError {
+    /// The code to end with.
+    #[must_use]
+    pub const fn exit(&self) -> Exit {
+        match self {
+            Self::Misconfigured { .. } => Exit::Usage,
+            Self::Missing { .. }
+            | Self::Unreachable { .. }
+            | Self::NotStarted { .. }
+            | Self::Refused { .. }
+            | Self::OwnRigsOnly { .. }
+            | Self::Left(_) => Exit::Environment,
+        }
+    }
+
     /// Makes an error out of somebody's no.
     pub(crate) fn refused<E: fmt::Display>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
         let doing = doing.into();
@@ -265,6 +297,14 @@ impl Rig {
             .collect()
     }
 
+    /// What must not change under a cell: see [`Vitals::changes`].
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn vitals(&self) -> Result<Vitals, RigError> {
+        Vitals::read(&self.endpoints).await
+    }
+
     /// Connections that may be opened: `max_connections` minus reserved ones minus those in use by others.
     ///
     /// # Errors
@@ -286,7 +326,7 @@ impl Rig {
 
     /// Fresh databases, exchanges and queues for a cell, `drainbench_<run>_<cell>_<service>` each; `commit_delay`
     /// and `full_page_writes` are set after the migrations; then a CHECKPOINT. `cell_index` and `round` make the
-    /// names unique. The migrations are the design's (`none` and `raw` get those of the lease design's base).
+    /// names unique. The migrations are the design's; `none` and `raw` get the base alone.
     ///
     /// # Errors
     /// What was made until then is removed.

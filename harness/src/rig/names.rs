@@ -6,6 +6,9 @@ pub(crate) const RUN_LENGTH: usize = 8;
 /// What every name of ours starts with.
 pub(crate) const PREFIX: &str = "drainbench_";
 
+/// Last part of the name of what a probe event goes through.
+const PROBE: &str = "probe";
+
 /// Name of a database, exchange and queue: `drainbench_<run>_c<cell>r<round>_<service>`. At most 44 bytes (PostgreSQL
 /// takes 63) with four digits each.
 pub(crate) fn service(run: &str, cell_index: usize, round: u32, service: &str) -> String {
@@ -14,7 +17,7 @@ pub(crate) fn service(run: &str, cell_index: usize, round: u32, service: &str) -
 
 /// Name of what a probe event goes through.
 pub(crate) fn probe(run: &str) -> String {
-    format!("{PREFIX}{run}_probe")
+    format!("{PREFIX}{run}_{PROBE}")
 }
 
 /// Name of a run's temporary folder.
@@ -27,10 +30,22 @@ pub(crate) fn is_folder(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(is_run)
 }
 
-/// The run that made `name`, if one of ours did.
+/// The run that made `name`, if one of ours did: the whole of the name must be one that is made here, because what is
+/// called so is dropped when its run is dead.
 pub(crate) fn run_of(name: &str) -> Option<&str> {
     let (run, rest) = name.strip_prefix(PREFIX)?.split_once('_')?;
-    (is_run(run) && !rest.is_empty()).then_some(run)
+    (is_run(run) && (rest == PROBE || is_service(rest))).then_some(run)
+}
+
+/// `c<cell>r<round>_svc<service>`
+fn is_service(rest: &str) -> bool {
+    let parts = || {
+        let (cell, rest) = rest.strip_prefix('c')?.split_once('r')?;
+        let (round, service) = rest.split_once("_svc")?;
+        Some([cell, round, service])
+    };
+    let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    parts().is_some_and(|parts| parts.into_iter().all(number))
 }
 
 fn is_run(run: &str) -> bool {
@@ -59,9 +74,15 @@ mod tests {
             "drainbench_prod",
             "drainbench_ab12cd34",
             "drainbench_ab12cd34_",
-            "drainbench_AB12CD34_x",
-            "drainbench_ab12cd3_x",
-            "my_drainbench_ab12cd34_x",
+            "drainbench_AB12CD34_probe",
+            "drainbench_ab12cd3_probe",
+            "my_drainbench_ab12cd34_probe",
+            "drainbench_personal_data",
+            "drainbench_customer_probes",
+            "drainbench_internal_c0r1",
+            "drainbench_internal_c0r1_svc",
+            "drainbench_internal_c0r_svc00",
+            "drainbench_internal_c0r1_svc00_copy",
         ] {
             assert_eq!(run_of(name), None, "{name}");
         }

@@ -1,13 +1,13 @@
 //! Which rig it will be, and how it comes up.
 
-use std::{collections::BTreeMap, env, time::Instant};
+use std::time::Instant;
 
 use sqlx::Connection;
 
 use super::{
     AMQP_URL, DATABASE_URL, Rig, RigChoice, RigError, RigFacts, RigKind, RigRequest, binaries, broker,
     endpoints::Endpoints,
-    folder::Folder,
+    folder::{self, Folder},
     guard::Guard,
     names, postgres, probe, rabbitmq,
     run_lock::RunLock,
@@ -15,10 +15,11 @@ use super::{
     server::{Ground, Server, User},
     sweep,
     teardown::Held,
+    vitals::Vitals,
 };
 
 /// Settings of PostgreSQL that decide what is measured.
-const SETTINGS: [&str; 8] = [
+pub(super) const SETTINGS: [&str; 8] = [
     "fsync",
     "synchronous_commit",
     "full_page_writes",
@@ -55,11 +56,13 @@ pub(crate) async fn provision(request: &RigRequest) -> Result<Rig, RigError> {
     let guard = Guard::start(&request.exe).await?;
     let (kind, endpoints, servers, lock) = match decision {
         Decision::Local(postgres, rabbitmq) => {
+            why.extend(sweep::folders(&folder::base()).await);
             let (servers, endpoints) = local(&run, &postgres, &rabbitmq, &guard).await?;
             (RigKind::Local, endpoints, Some(servers), None)
         }
         Decision::External(endpoints) => {
-            let lock = external(&run, &endpoints, &guard).await?;
+            let (lock, swept) = external(&run, &endpoints, &guard).await?;
+            why.extend(swept);
             (RigKind::External, *endpoints, None, Some(lock))
         }
     };
@@ -123,7 +126,7 @@ fn urls(request: &RigRequest) -> Result<Endpoints, RigError> {
             let unset = [(DATABASE_URL, database), (AMQP_URL, amqp)];
             let unset: Vec<_> =
                 unset.into_iter().filter(|(_, url)| url.is_none()).map(|(name, _)| name).collect();
-            Err(RigError::Missing {
+            Err(RigError::Misconfigured {
                 what: format!("The external rig needs {}", unset.join(" and ")),
                 way_out: "Set both URLs in the environment, or use --rig local".to_owned(),
             })
@@ -138,9 +141,11 @@ async fn local(
     rabbitmq: &binaries::RabbitMq,
     guard: &Guard,
 ) -> Result<(Servers, Endpoints), RigError> {
-    sweep::folders(&env::temp_dir()).await;
     let user = User::unprivileged()?;
     let path = Folder::path_of(run);
+    if let Some(user) = &user {
+        user.can_reach(&path)?;
+    }
     guard.hold(Held::Folder(path.clone()));
     let folder = Folder::make(path)?;
     let ground = Ground { folder: folder.path().to_owned(), user };
@@ -160,7 +165,11 @@ async fn local(
 }
 
 /// Looks whether both servers are there, takes the run's lock and sweeps what dead runs left.
-async fn external(run: &str, endpoints: &Endpoints, guard: &Guard) -> Result<RunLock, RigError> {
+async fn external(
+    run: &str,
+    endpoints: &Endpoints,
+    guard: &Guard,
+) -> Result<(RunLock, Vec<String>), RigError> {
     // Both, so that an error names whichever is missing within one deadline.
     let (connection, broker) =
         tokio::try_join!(endpoints.connect(), broker::Broker::connect(&endpoints.amqp))?;
@@ -172,8 +181,8 @@ async fn external(run: &str, endpoints: &Endpoints, guard: &Guard) -> Result<Run
         database_url: endpoints.database_url.clone(),
         amqp_url: endpoints.amqp.url.clone(),
     });
-    sweep::made(endpoints, run).await?;
-    Ok(lock)
+    let swept = sweep::made(endpoints, run).await?;
+    Ok((lock, swept))
 }
 
 async fn may_create_databases(mut connection: sqlx::PgConnection) -> Result<(), RigError> {
@@ -207,12 +216,7 @@ async fn facts(
         .fetch_one(&mut connection)
         .await
         .map_err(refused())?;
-    let settings: Vec<(String, String)> =
-        sqlx::query_as("SELECT name, current_setting(name) FROM unnest($1) AS name")
-            .bind(&SETTINGS[..])
-            .fetch_all(&mut connection)
-            .await
-            .map_err(refused())?;
+    let settings = Vitals::read(endpoints).await?.into_settings();
     // The role pg_checkpoint came with 15.
     let checkpoints: bool = sqlx::query_scalar(
         "SELECT rolsuper OR EXISTS (SELECT 1 FROM pg_roles AS given WHERE given.rolname = 'pg_checkpoint' \
@@ -241,7 +245,7 @@ async fn facts(
         why,
         postgres_version,
         rabbitmq_version,
-        postgres_settings: settings.into_iter().collect::<BTreeMap<_, _>>(),
+        postgres_settings: settings,
         ready_seconds: begun.elapsed().as_secs_f64(),
     };
     Ok((facts, checkpoints))

@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io,
     net::{Ipv4Addr, TcpListener},
-    os::unix::fs::{OpenOptionsExt, chown},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, chown},
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -49,6 +49,39 @@ impl User {
                 .to_owned(),
             way_out: "Run drainbench as another user than root".to_owned(),
         })
+    }
+}
+
+impl User {
+    /// Whether it may pass through all folders above `path`.
+    ///
+    /// # Errors
+    /// The first that it may not enter.
+    pub(crate) fn can_reach(&self, path: &Path) -> Result<(), RigError> {
+        let closed = path.ancestors().skip(1).find(|folder| {
+            fs::metadata(folder).is_ok_and(|meta| {
+                let (user, group) = (meta.uid() == self.uid, meta.gid() == self.gid);
+                let bit = if user {
+                    0o100
+                } else if group {
+                    0o010
+                } else {
+                    0o001
+                };
+                meta.mode() & bit == 0
+            })
+        });
+        match closed {
+            None => Ok(()),
+            Some(folder) => Err(RigError::Missing {
+                what: format!(
+                    "PostgreSQL does not run as root, and the user it runs as (uid {}) may not enter {}",
+                    self.uid,
+                    folder.display()
+                ),
+                way_out: "Set TMPDIR to a folder below which everybody may enter, such as /tmp".to_owned(),
+            }),
+        }
     }
 }
 
@@ -187,6 +220,7 @@ pub(crate) fn lost_its_port(error: &RigError) -> bool {
                 .any(|words| log.contains(words))
         }
         RigError::Missing { .. }
+        | RigError::Misconfigured { .. }
         | RigError::Unreachable { .. }
         | RigError::Refused { .. }
         | RigError::OwnRigsOnly { .. }

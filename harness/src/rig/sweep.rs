@@ -20,27 +20,38 @@ pub(crate) fn lock_number(run: &str) -> i64 {
     i64::from_be_bytes(first)
 }
 
-/// Removes folders in `base` whose run is dead, and what still runs in them. What can't be removed is left for the next
-/// start: it hinders nobody.
-pub(crate) async fn folders(base: &Path) {
+/// Removes folders in `base` whose run is dead, and what still runs in them. Says which. What can't be removed is left for
+/// the next start: it hinders nobody.
+pub(crate) async fn folders(base: &Path) -> Vec<String> {
+    let mut said = Vec::new();
     for (path, _lock) in folder::abandoned(base) {
-        let _ = remove_folder(path).await;
+        said.push(swept(&path.display().to_string(), remove_folder(path).await.as_slice()));
+    }
+    said
+}
+
+fn swept(what: &str, left: &[String]) -> String {
+    if left.is_empty() {
+        format!("swept what a run that was killed had left: {what}")
+    } else {
+        format!("a run that was killed has left {what}, and it can't be removed: {}", left.join("; "))
     }
 }
 
-/// Removes databases, exchanges and queues of runs whose advisory lock nobody holds.
-pub(crate) async fn made(endpoints: &Endpoints, own_run: &str) -> Result<(), RigError> {
+/// Removes databases, exchanges and queues of runs whose advisory lock nobody holds. Says which.
+pub(crate) async fn made(endpoints: &Endpoints, own_run: &str) -> Result<Vec<String>, RigError> {
+    let mut said = Vec::new();
     let mut connection = endpoints.connect().await?;
     let found = databases(&mut connection).await?;
     let runs: BTreeSet<_> = found.iter().filter_map(|name| names::run_of(name)).collect();
     for run in runs.into_iter().filter(|run| *run != own_run) {
         if !lives(&mut connection, run).await? {
-            // As above.
-            let _ = remove_run(endpoints, run).await;
+            let what = format!("databases, exchanges and queues drainbench_{run}_...");
+            said.push(swept(&what, &remove_run(endpoints, run).await));
         }
     }
     let _ = connection.close().await;
-    Ok(())
+    Ok(said)
 }
 
 /// Whether somebody holds the run's lock (in whatever database: a lock belongs to one, and not every run need use the

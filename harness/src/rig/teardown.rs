@@ -117,10 +117,13 @@ pub(crate) async fn remove_run(endpoints: &Endpoints, run: &str) -> Vec<String> 
     }
 }
 
-/// All databases that are called like ours.
+/// All databases that are called like ours and that we may drop.
 pub(crate) async fn databases(connection: &mut PgConnection) -> Result<Vec<String>, RigError> {
     let all: Vec<String> =
-        sqlx::query_scalar("SELECT datname::text FROM pg_database WHERE NOT datistemplate")
+        // Another role's would resist until the deadline, each of them.
+        sqlx::query_scalar(
+            "SELECT datname::text FROM pg_database WHERE NOT datistemplate AND pg_has_role(datdba, 'USAGE')",
+        )
             .fetch_all(connection)
             .await
             .map_err(RigError::refused("list the databases"))?;
@@ -143,7 +146,11 @@ pub(crate) async fn remove(endpoints: &Endpoints, names: &[String]) -> Vec<Strin
             }
             broker.close().await;
         }
-        Err(error) => left.push(format!("exchanges and queues {} ({error})", names.join(", "))),
+        Err(error) => {
+            // Their databases stay with them: by these the next start finds them, when the broker is back.
+            left.push(format!("databases, exchanges and queues {} ({error})", names.join(", ")));
+            return left;
+        }
     }
     for name in names {
         if let Err(error) = drop_database(endpoints, name).await {

@@ -18,7 +18,7 @@ use super::{
     probe::create_database,
     teardown,
 };
-use crate::scenario::{Cell, CellDesign, DatabaseSettings};
+use crate::scenario::{Cell, DatabaseSettings};
 
 /// Databases that are made at once: each copies a template, and a disk is one.
 const MADE_AT_ONCE: usize = 4;
@@ -148,10 +148,8 @@ pub(crate) async fn make(rig: &Rig, cell: &Cell, cell_index: usize, round: u32) 
 
 async fn fill(rig: &Rig, cell: &Cell, services: &[ServiceWorld]) -> Result<DelayLine, RigError> {
     let endpoints = &rig.endpoints;
-    let design = match cell.design {
-        CellDesign::SingleTx => drainer::Design::SingleTx,
-        CellDesign::Lease | CellDesign::None | CellDesign::Raw => drainer::Design::Lease,
-    };
+    // Where nobody drains, the smallest outbox there is: what a design adds to it, its indexes too, is the design's cost.
+    let design = cell.design.drainer().unwrap_or(drainer::Design::SingleTx);
     stream::iter(services)
         .map(|service| fill_database(endpoints, service, design))
         .buffer_unordered(MADE_AT_ONCE)

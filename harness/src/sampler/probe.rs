@@ -28,8 +28,13 @@ pub(crate) enum ProbeError {
     #[error("the database did not answer within {} s", STATEMENT_WITHIN.as_secs())]
     StatementDeadline,
     /// The server said no, or the connection broke.
-    #[error("{0}")]
+    #[error("{}", said(.0))]
     Database(#[from] sqlx::Error),
+}
+
+/// What the server said, without the line of its source code that the client library adds.
+pub(crate) fn said(error: &sqlx::Error) -> String {
+    error.as_database_error().map_or_else(|| error.to_string(), |refusal| refusal.message().to_owned())
 }
 
 /// One connection and the way back to it.

@@ -18,7 +18,7 @@ use super::{
 const MAX_CELLS: usize = 100;
 const MAX_ROUNDS: u32 = 1_000;
 /// Longest scenario text, so that a file that is none is refused at once.
-const MAX_TEXT_BYTES: usize = 1 << 20;
+pub(super) const MAX_TEXT_BYTES: usize = 1 << 20;
 const LONGEST_NAME: usize = 40;
 
 /// Reads a scenario. `source_name` is what errors call it: its file, or a shipped scenario's name.

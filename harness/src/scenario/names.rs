@@ -15,6 +15,19 @@ impl CellDesign {
             Self::Lease => "lease",
         }
     }
+    /// Whether somebody carries events to the broker.
+    #[must_use]
+    pub const fn drains(self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Raw | Self::SingleTx | Self::Lease => true,
+        }
+    }
+    /// Whether its drainer works on the database, so that the sampler must see it.
+    #[must_use]
+    pub const fn drains_database(self) -> bool {
+        self.drainer().is_some()
+    }
     /// The drainer crate's design, or `None` for a yardstick.
     #[must_use]
     pub const fn drainer(self) -> Option<drainer::Design> {
@@ -44,9 +57,9 @@ impl Op {
     pub const fn symbol(self) -> &'static str {
         match self {
             Self::Below => "<",
-            Self::AtMost => "<=",
+            Self::AtMost => "≤",
             Self::Above => ">",
-            Self::AtLeast => ">=",
+            Self::AtLeast => "≥",
         }
     }
 }

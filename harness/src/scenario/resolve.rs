@@ -2,6 +2,8 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
+use drainer::config::bound;
+
 use super::{
     Arrivals, BrokerSettings, CellDesign, DatabaseSettings, DrainerSettings, Expectation, Limit, Load, Op,
     Placement, QueueKind, Role, SamplerSettings, Service, Settings, Suite, Validity, WriteKind,
@@ -128,14 +130,15 @@ fn service(wire: &ServiceWire, default: &Service) -> Result<Service, Fault> {
 fn drainer(wire: &DrainerWire, default: &DrainerSettings) -> Result<DrainerSettings, Fault> {
     Ok(DrainerSettings {
         placement: wire.placement().word(PLACEMENTS)?.unwrap_or(default.placement),
-        pool: count(wire.pool(), 1_000)?.unwrap_or(default.pool),
+        pool: count(wire.pool(), *bound::POOL.end())?.unwrap_or(default.pool),
         instances: count(wire.instances(), 100)?.unwrap_or(default.instances),
-        batch_size: count(wire.batch_size(), 100_000)?.unwrap_or(default.batch_size),
-        pipeline_depth: count(wire.pipeline_depth(), 65_535)?.unwrap_or(default.pipeline_depth),
-        lease_ttl: wire.lease_ttl().duration(MS..=LONGEST)?.unwrap_or(default.lease_ttl),
-        poll_interval: wire.poll_interval().duration(MS..=LONGEST)?.unwrap_or(default.poll_interval),
-        confirm_timeout: wire.confirm_timeout().duration(MS..=LONGEST)?.unwrap_or(default.confirm_timeout),
-        stop_within: wire.stop_within().duration(MS..=LONGEST)?.unwrap_or(default.stop_within),
+        batch_size: count(wire.batch_size(), *bound::BATCH_SIZE.end())?.unwrap_or(default.batch_size),
+        pipeline_depth: count(wire.pipeline_depth(), *bound::PIPELINE_DEPTH.end())?
+            .unwrap_or(default.pipeline_depth),
+        lease_ttl: wire.lease_ttl().duration(bound::LEASE_TTL)?.unwrap_or(default.lease_ttl),
+        poll_interval: wire.poll_interval().duration(bound::POLL_INTERVAL)?.unwrap_or(default.poll_interval),
+        confirm_timeout: wire.confirm_timeout().duration(bound::DEADLINE)?.unwrap_or(default.confirm_timeout),
+        stop_within: wire.stop_within().duration(bound::DEADLINE)?.unwrap_or(default.stop_within),
     })
 }
 
@@ -160,7 +163,7 @@ fn database(wire: &DatabaseWire, default: &DatabaseSettings) -> Result<DatabaseS
 
 fn sampler(wire: &SamplerWire, default: &SamplerSettings) -> Result<SamplerSettings, Fault> {
     Ok(SamplerSettings {
-        rate: count(wire.rate(), 100)?.unwrap_or(default.rate),
+        rate: wire.rate().whole(20..=100)?.and_then(NonZeroU32::new).unwrap_or(default.rate),
         max_missed: wire.max_missed().share()?.unwrap_or(default.max_missed),
     })
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ops::Range, time::Duration};
 
 use super::{
-    Cell, CellDesign, Expectation, Load, Role,
+    Cell, CellDesign, Expectation, Load, Placement, Role, WriteKind,
     error::Fault,
     resolve,
     value::{Key, duration_text},
@@ -23,9 +23,6 @@ pub(super) struct Made {
     pub(super) label: Range<usize>,
 }
 
-/// How long a lease must hold at least: the drainer's own rule, three times what a chunk of confirms may take.
-const LEASE_PER_PUBLISH: Duration = Duration::from_millis(300);
-
 /// One cell on its own.
 pub(super) fn cell(made: &Made) -> Result<(), Fault> {
     let Made { cell, merged, label, .. } = made;
@@ -35,13 +32,14 @@ pub(super) fn cell(made: &Made) -> Result<(), Fault> {
         return Err(Fault::new(label.clone(), message, "write `role = \"control\"`, or leave `role` out"));
     }
     lease(cell, merged, label)?;
+    whole_units(cell, merged, label)?;
     something_to_write(cell, merged, label)
 }
 
 /// The lease must outlast the confirms of a chunk.
 fn lease(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Fault> {
     let depth = cell.settings.drainer.pipeline_depth;
-    let least = LEASE_PER_PUBLISH * depth.get();
+    let least = drainer::Config::shortest_lease(depth.get());
     if cell.design.drainer().is_none() || cell.settings.drainer.lease_ttl >= least {
         return Ok(());
     }
@@ -52,7 +50,7 @@ fn lease(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Fau
         cell.label,
         duration_text(least)
     );
-    let most = cell.settings.drainer.lease_ttl.as_millis() / LEASE_PER_PUBLISH.as_millis();
+    let most = cell.settings.drainer.lease_ttl.as_millis() / drainer::Config::shortest_lease(1).as_millis();
     let help = if most == 0 {
         format!("write `lease_ttl = \"{}\"` or more", duration_text(least))
     } else {
@@ -66,6 +64,35 @@ fn lease(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Fau
         message,
         help,
     ))
+}
+
+/// A drainer process gets its settings as its users write them: the lease in whole seconds, the rest in milliseconds.
+fn whole_units(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Fault> {
+    let (drainer, wire) = (&cell.settings.drainer, &merged.drainer);
+    if drainer.placement == Placement::InService || cell.design.drainer().is_none() {
+        return Ok(());
+    }
+    let second = Duration::from_secs(1);
+    let ms = Duration::from_millis(1);
+    let settings = [
+        (wire.lease_ttl(), drainer.lease_ttl, second, "seconds"),
+        (wire.poll_interval(), drainer.poll_interval, ms, "milliseconds"),
+        (wire.confirm_timeout(), drainer.confirm_timeout, ms, "milliseconds"),
+        (wire.stop_within(), drainer.stop_within, ms, "milliseconds"),
+    ];
+    for (key, value, unit, name) in settings {
+        if !value.as_nanos().is_multiple_of(unit.as_nanos()) {
+            let message = format!(
+                "`{} = \"{}\"` in cell `{}`: a drainer process takes whole {name}",
+                key.path,
+                duration_text(value),
+                cell.label
+            );
+            let help = "round it, or write `placement = \"in-service\"`";
+            return Err(Fault::new(place(&[key], label), message, help));
+        }
+    }
+    Ok(())
 }
 
 fn something_to_write(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Fault> {
@@ -209,7 +236,28 @@ pub(super) fn expectation(
         let help = format!("give a cell `role = \"{role}\"`, or say which with `cell = \"label\"`");
         return Err(Fault::new(span.clone(), message, help));
     }
-    Ok(())
+    let about = |made: &&Made| match &expectation.cell {
+        Some(label) => made.cell.label == *label,
+        None => made.cell.role == Some(judged),
+    };
+    cells.iter().filter(about).try_for_each(|made| measurable(expectation, made, span))
+}
+
+/// What is known to have no value in a cell could only end INVALID, minutes later.
+fn measurable(expectation: &Expectation, made: &Made, span: &Range<usize>) -> Result<(), Fault> {
+    let (metric, cell) = (expectation.metric, &made.cell);
+    let (why, help) = match metric.name() {
+        "recovery.time" => ("no fault is injected", "leave it out: this version injects none"),
+        "suite.passed" | "suite.failed" if cell.settings.suite.cases == 0 => {
+            ("it has no suite", "write `cases` under `[suite]`, or leave the expectation out")
+        }
+        name if name.starts_with("commit.") && cell.settings.load.write == WriteKind::Statement => {
+            ("its writes are single statements, without a COMMIT of their own", "take `persist` or `execute`")
+        }
+        _ => return Ok(()),
+    };
+    let message = format!("{metric} has no value in cell `{}`: {why}", cell.label);
+    Err(Fault::new(span.clone(), message, help))
 }
 
 /// Where the first of `keys` that is given stands, or else the cell's label.

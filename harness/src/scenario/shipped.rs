@@ -1,6 +1,6 @@
 //! Where scenarios come from: a file, or the binary itself.
 
-use std::path::Path;
+use std::{io::Read as _, path::Path};
 
 use super::{
     ScenarioError,
@@ -15,6 +15,14 @@ pub const SHIPPED: [(&str, &str); 4] = [
     ("spare-connection", include_str!("../../../scenarios/spare-connection.toml")),
 ];
 
+/// A file's text, as far as a scenario may be long: what is longer (`/dev/zero` never ends) is refused by its length.
+fn read(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let most = u64::try_from(super::load::MAX_TEXT_BYTES).unwrap_or(u64::MAX);
+    std::fs::File::open(path)?.take(most + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// The name that errors call it and the text of a scenario. A file that exists wins over a shipped scenario.
 ///
 /// # Errors
@@ -24,7 +32,7 @@ pub fn find(name_or_path: &str) -> Result<(String, String), ScenarioError> {
     let shipped = SHIPPED.iter().find(|(name, _)| *name == name_or_path);
     // A folder that happens to have a shipped scenario's name is no scenario.
     if path.exists() && !(path.is_dir() && shipped.is_some()) {
-        return match std::fs::read_to_string(path) {
+        return match read(path) {
             Ok(text) => Ok((name_or_path.to_owned(), text)),
             Err(error) => Err(ScenarioError::Read { path: path.to_owned(), why: error.to_string() }),
         };

@@ -419,7 +419,7 @@ fn a_wrong_unit_or_number_names_the_rule_and_the_way_out() {
      help: write it in quotes with its unit, one of B, kB, KiB, MB and MiB: "340B", "4KiB"
     "#);
     insta::assert_snapshot!(changed("batch_size = 100", "batch_size = 0"), @r"
-     × mine.toml:9: `drainer.batch_size = 0`: must be a whole number from 1 to 100000
+     × mine.toml:9: `drainer.batch_size = 0`: must be a whole number from 1 to 10000
        ╭─[mine.toml:9:14]
      8 │ [drainer]
      9 │ batch_size = 0
@@ -849,4 +849,70 @@ fn a_wrong_override_points_at_itself() {
        ╰────
      help: write at most 1000, or lengthen `load.duration`, or raise `load.rate`
     ");
+}
+
+/// What the drainer itself would refuse, minutes later.
+#[test]
+fn the_drainers_own_bounds_are_known_before_anything_starts() {
+    for (key, value) in [
+        ("drainer.batch_size", "10001"),
+        ("drainer.pipeline_depth", "10001"),
+        ("drainer.pool", "101"),
+        ("drainer.poll_interval", "2h"),
+        ("drainer.confirm_timeout", "2h"),
+        ("drainer.stop_within", "2h"),
+        ("drainer.lease_ttl", "299ms"),
+        ("sampler.rate", "19"),
+    ] {
+        let told = wrong_override(&set(&[(key, value)]));
+        assert!(told.contains(&format!("`{key} = ")), "{key}: {told}");
+    }
+}
+
+#[test]
+fn a_drainer_process_takes_whole_units() {
+    let process = ("drainer.placement", "process");
+    insta::assert_snapshot!(wrong_override(&set(&[process, ("drainer.lease_ttl", "9.6s")])), @r#"
+     × mine.toml:37: `drainer.lease_ttl = "9600ms"` in cell `old`: a drainer process takes whole seconds
+       ╭─[mine.toml:37:27]
+    36 │ # --set drainer.placement="process"
+    37 │ # --set drainer.lease_ttl="9.6s"
+       ·                           ───┬──
+       ·                              ╰── here
+       ╰────
+     help: round it, or write `placement = "in-service"`
+    "#);
+    let told = wrong_override(&set(&[process, ("drainer.poll_interval", "1500us")]));
+    assert!(told.contains("a drainer process takes whole"), "{told}");
+    valid(&set(&[("drainer.lease_ttl", "9.6s")]));
+}
+
+#[test]
+fn an_expectation_that_can_have_no_value_is_refused() {
+    insta::assert_snapshot!(wrong(&format!("{VALID}[[criterion]]\nmetric = \"recovery.time\"\nbelow = 9\n")), @r#"
+     × mine.toml:36: recovery.time has no value in cell `new`: no fault is injected
+       ╭─[mine.toml:36:1]
+    35 │ below = 50
+    36 │ [[criterion]]
+       · ──────┬──────
+       ·       ╰── here
+    37 │ metric = "recovery.time"
+       ╰────
+     help: leave it out: this version injects none
+    "#);
+    let suite = format!("{VALID}[[criterion]]\nmetric = \"suite.failed\"\nat_most = 0\n");
+    insta::assert_snapshot!(wrong(&suite.replace("cases = 50", "cases = 0")), @r#"
+     × mine.toml:36: suite.failed has no value in cell `new`: it has no suite
+       ╭─[mine.toml:36:1]
+    35 │ below = 50
+    36 │ [[criterion]]
+       · ──────┬──────
+       ·       ╰── here
+    37 │ metric = "suite.failed"
+       ╰────
+     help: write `cases` under `[suite]`, or leave the expectation out
+    "#);
+    let commit = format!("{VALID}[[criterion]]\nmetric = \"commit.p99\"\nbelow = 9\n");
+    let told = wrong(&commit.replace("rate = 100", "rate = 100\nwrite = \"statement\""));
+    assert!(told.contains("single statements, without a COMMIT"), "{told}");
 }

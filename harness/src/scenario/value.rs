@@ -125,6 +125,10 @@ impl<'w> Key<'w> {
     pub(super) fn text(&self) -> Result<Option<&'w str>, Fault> {
         let Some(given) = self.given else { return Ok(None) };
         match given.get_ref().as_str() {
+            Some(text) if text.chars().any(char::is_control) => {
+                // A terminal would obey them.
+                Err(self.fault("must be one line without control characters", "take them out"))
+            }
             Some(text) => Ok(Some(text)),
             None => Err(self.fault("must be text", "write it in quotes")),
         }

@@ -38,10 +38,12 @@ pub(super) fn mechanism(found: &Measurements) -> Option<String> {
     let (part, share) = largest(found)?;
     let spent = format!("{} % of persist is {}", number((share * 100.0).round()), part.name());
     match part {
-        Timing::Commit | Timing::Execute => {
+        // Only a COMMIT waits for the disk as a rule; what all sessions waited for says nothing of another part.
+        Timing::Commit => {
             Some(top_wait(found).map_or(spent.clone(), |wait| format!("{spent}, waiting on {wait}")))
         }
-        Timing::Lag
+        Timing::Execute
+        | Timing::Lag
         | Timing::Acquire
         | Timing::Persist
         | Timing::Service
@@ -64,10 +66,11 @@ pub(super) fn control(judged: &Judged, found: &Measurements) -> String {
     let culprit = match part {
         Timing::Lag => "the generator is late, not the drainer",
         Timing::Acquire => "the services' pools are too small for this load, with or without a drainer",
-        Timing::Commit | Timing::Execute => match top_wait(found) {
+        Timing::Commit => match top_wait(found) {
             Some(wait) if on_disk(wait) => "the disk, not the drainer",
             Some(_) | None => "the database, not the drainer",
         },
+        Timing::Execute => "the database, not the drainer",
         Timing::Persist
         | Timing::Service
         | Timing::Deliver

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{MeasuredCell, ReasonKind, diagnosis};
 use crate::{
-    measure::{Measurements, drains, figure, number},
+    measure::{Measurements, figure, number},
     metric::Metric,
     scenario::{Expectation, Limit, Op, Role, Scenario},
 };
@@ -74,7 +74,7 @@ impl Judged {
     /// The limit as people write it: `persist.p99 < 50 ms`, `drain.rate ≥ 10 × old (9,020/s)`.
     #[must_use]
     pub fn rule(&self) -> String {
-        let op = symbol(self.limit.op);
+        let op = self.limit.op.symbol();
         match &self.limit.times {
             None => format!("{} {op} {}", self.metric, self.figure(self.limit.value)),
             Some(cell) => {
@@ -88,17 +88,6 @@ impl Judged {
     #[must_use]
     pub fn found(&self) -> String {
         self.value.map_or_else(|| "not measured".to_owned(), |value| self.figure(value))
-    }
-}
-
-/// A comparison as a sign.
-#[must_use]
-const fn symbol(op: Op) -> &'static str {
-    match op {
-        Op::Below => "<",
-        Op::AtMost => "≤",
-        Op::Above => ">",
-        Op::AtLeast => "≥",
     }
 }
 
@@ -197,7 +186,10 @@ impl<'a> Bench<'a> {
             };
         }
         if !complete && !self.excused {
-            add(ReasonKind::Invalid, self.why_not(&judged, *metric));
+            // Where nothing came through there is nothing to time: that is the drainer's failure, not the instrument's.
+            let silent = self.rounds(label).any(|cell| cell.measurements.delivered_nothing());
+            let kind = if silent { ReasonKind::Criterion } else { ReasonKind::Invalid };
+            add(kind, self.why_not(&judged, *metric));
         }
         judged
     }
@@ -291,12 +283,13 @@ pub(super) fn unasked(bench: &Bench<'_>, add: &mut impl FnMut(ReasonKind, String
     let mut all = Vec::new();
     for cell in &bench.scenario.cells {
         let candidate = cell.role == Some(Role::Candidate);
-        let drained = drains(cell.design);
+        let drained = cell.design.drains();
         let wrote = bench.rounds(&cell.label).any(|cell| cell.measurements.audit.counts.committed_events > 0);
         let required = [
             ("audit.lost", &zero, ReasonKind::Safety, drained),
             ("audit.phantom", &zero, ReasonKind::Safety, drained),
             ("audit.waiting", &zero, ReasonKind::Criterion, candidate && drained),
+            ("audit.unmarked", &zero, ReasonKind::Criterion, candidate && drained),
             ("writes.failed", &zero, ReasonKind::Criterion, candidate),
             ("audit.delivered", &some, ReasonKind::Criterion, candidate && drained && wrote),
         ];
@@ -321,7 +314,7 @@ impl Bench<'_> {
         let heals = expectation.metric.name() != "audit.phantom";
         let values: Vec<f64> = self
             .rounds(label)
-            .filter(|cell| !(heals && cell.interrupted))
+            .filter(|cell| !(heals && cell.cut.is_some()))
             .filter_map(|cell| cell.measurements.get(expectation.metric))
             .collect();
         let worst = values.iter().copied().reduce(|a, b| match expectation.limit.op {

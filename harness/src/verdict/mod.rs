@@ -33,10 +33,23 @@ pub struct MeasuredCell {
     pub round: u32,
     /// Its numbers.
     pub measurements: Measurements,
-    /// What broke the run, in words.
+    /// What broke the instrument or its servers, in words.
     pub troubles: Vec<String>,
-    /// The user stopped it: what is here is partial.
-    pub interrupted: bool,
+    /// What changed under it, so that its numbers mean nothing.
+    pub void: Vec<String>,
+    /// What its drainers did that none may.
+    pub misconduct: Vec<String>,
+    /// It was cut off: what is here is partial.
+    pub cut: Option<Cut>,
+}
+
+/// What cut a cell off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// The user.
+    Interrupted,
+    /// The limit of the whole experiment.
+    OutOfTime,
 }
 
 /// What an experiment comes to.
@@ -144,11 +157,38 @@ pub fn judge(scenario: &Scenario, cells: &[MeasuredCell], rig_invalid: &[String]
         add(ReasonKind::Invalid, text.clone());
     }
     for cell in cells {
-        if cell.interrupted {
-            add(ReasonKind::Interrupted, format!("{} was interrupted: its numbers are partial", named(cell)));
+        match cell.cut {
+            None => {}
+            Some(Cut::Interrupted) => add(
+                ReasonKind::Interrupted,
+                format!("{} was interrupted: its numbers are partial", named(cell)),
+            ),
+            Some(Cut::OutOfTime) => {
+                add(ReasonKind::Environment, format!("{} was cut off: its numbers are partial", named(cell)));
+            }
         }
         for trouble in &cell.troubles {
             add(ReasonKind::Environment, format!("{}: {trouble}", named(cell)));
+        }
+        for change in &cell.void {
+            add(ReasonKind::Invalid, format!("{}: {change}", named(cell)));
+        }
+        // Of a candidate it is what it is judged for; of others it spoils what it is compared with.
+        let weight = match cell.role {
+            Some(Role::Candidate) => ReasonKind::Criterion,
+            Some(Role::Control | Role::Baseline) | None => ReasonKind::Invalid,
+        };
+        for misconduct in &cell.misconduct {
+            add(weight, format!("{}: {misconduct}", named(cell)));
+        }
+        if cell.role == Some(Role::Candidate)
+            && cell.cut.is_none()
+            && cell.measurements.audit.counts.committed_events == 0
+        {
+            add(
+                ReasonKind::Inconclusive,
+                format!("{}: nothing was committed, so there was nothing to drain", named(cell)),
+            );
         }
         validity::check(scenario, cell, &mut add);
     }
@@ -156,7 +196,7 @@ pub fn judge(scenario: &Scenario, cells: &[MeasuredCell], rig_invalid: &[String]
         scenario,
         cells,
         // What is missing is missing because of that.
-        excused: !rig_invalid.is_empty() || cells.iter().any(|cell| cell.interrupted),
+        excused: !rig_invalid.is_empty() || cells.iter().any(|cell| cell.cut.is_some()),
     };
     let symptoms = judge_symptoms(&bench, &mut add);
     let mut criteria = judge_criteria(&bench, &mut add);

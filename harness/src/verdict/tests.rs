@@ -1,6 +1,6 @@
 use std::num::NonZeroU32;
 
-use super::{MeasuredCell, Outcome, ReasonKind, Standing, Verdict, judge};
+use super::{Cut, MeasuredCell, Outcome, ReasonKind, Standing, Verdict, judge};
 use crate::{
     ledger::synthetic::{Builder, MS, SECOND, cell},
     measure::measure,
@@ -60,7 +60,9 @@ fn ran(cell: &Cell, persist_ms: u64, change: impl FnOnce(&mut MeasuredCell)) -> 
         round: 1,
         measurements: measure(&builder.build(), cell, None),
         troubles: Vec::new(),
-        interrupted: false,
+        void: Vec::new(),
+        misconduct: Vec::new(),
+        cut: None,
     };
     change(&mut measured);
     measured
@@ -113,6 +115,7 @@ fn it_passes_when_every_criterion_holds() {
             ("new", "audit.lost"),
             ("new", "audit.phantom"),
             ("new", "audit.waiting"),
+            ("new", "audit.unmarked"),
             ("new", "writes.failed"),
             ("new", "audit.delivered"),
         ]
@@ -375,7 +378,7 @@ fn each_validity_rule_makes_it_invalid() {
             cell.measurements.facts.sampler_missed = 0.06;
             cell.measurements.facts.sampler_error = Some("gone".to_owned());
         }),
-        ("the sampler is blind", |cell| cell.measurements.facts.drainer_seen = Some(false)),
+        ("the sampler is blind", |cell| cell.measurements.facts.unseen = Some(vec!["svc00".to_owned()])),
         ("3 foreign messages", |cell| cell.measurements.facts.foreign = 3),
         ("the accounting is broken: a is not b", |cell| {
             cell.measurements.facts.broken = vec!["a is not b".to_owned()];
@@ -432,23 +435,77 @@ fn a_broken_run_weighs_more_than_loss_and_an_interruption_more_than_all() {
 
     let interrupted = judged(&scenario(), [5, 5, 5], |cell| {
         cell.troubles = vec!["the broker went away".to_owned()];
-        cell.interrupted = true;
+        cell.cut = Some(Cut::Interrupted);
         set(cell, "audit.lost", 9.0);
         cell.measurements.facts.lag_p99_ms = Some(900.0);
     });
     ends(&interrupted, Outcome::Inconclusive, 130);
     assert!(texts(&interrupted, ReasonKind::Safety).is_empty(), "what was not read to the end is not lost");
     assert!(texts(&interrupted, ReasonKind::Invalid).is_empty());
-    let first = ran(&scenario().cells[0], 5, |cell| cell.interrupted = true);
+    let first = ran(&scenario().cells[0], 5, |cell| cell.cut = Some(Cut::Interrupted));
     let early = judge(&scenario(), &[first], &[]);
     ends(&early, Outcome::Inconclusive, 130);
     assert_eq!(early.reasons.len(), 1, "cells that did not run need no reason of their own");
 }
 
 #[test]
+fn what_a_candidates_drainer_does_is_held_against_it() {
+    let died = |cell: &mut MeasuredCell| cell.misconduct = vec!["drainer svc00:0 panicked".to_owned()];
+    let verdict = judged(&scenario(), [5, 5, 5], |cell| {
+        died(cell);
+        set(cell, "audit.lost", 1.0);
+    });
+    ends(&verdict, Outcome::Fail, 3);
+    assert_eq!(
+        texts(&verdict, ReasonKind::Safety).len(),
+        1,
+        "a loss is told, whatever the drainer did besides"
+    );
+    assert_eq!(texts(&verdict, ReasonKind::Criterion), ["`new`: drainer svc00:0 panicked"]);
+    let mut cells: Vec<MeasuredCell> = scenario().cells.iter().map(|cell| ran(cell, 5, |_| {})).collect();
+    died(&mut cells[1]);
+    ends(&judge(&scenario(), &cells, &[]), Outcome::Invalid, 5);
+}
+
+#[test]
+fn a_candidate_that_carries_nothing_fails() {
+    let mut scenario = scenario();
+    scenario.criteria.push(expect("deliver.p99", Op::Below, 1_000.0));
+    scenario.criteria.push(expect("idle_in_tx.rows", Op::AtMost, 0.0));
+    let verdict = judged(&scenario, [5, 5, 5], |cell| {
+        let tally = &mut cell.measurements.audit.tally;
+        (tally.waiting, tally.delivered) = (tally.delivered, 0);
+        set(cell, "audit.delivered", 0.0);
+        cell.measurements.facts.unseen = Some(vec!["svc00".to_owned()]);
+        for name in ["deliver.p99", "idle_in_tx.rows"] {
+            cell.measurements.metrics.remove(&Metric::lookup(name).expect("a metric"));
+        }
+    });
+    ends(&verdict, Outcome::Fail, 3);
+    assert!(texts(&verdict, ReasonKind::Invalid).is_empty(), "{:?}", verdict.reasons);
+}
+
+#[test]
+fn a_candidate_that_never_marks_fails() {
+    let verdict = judged(&scenario(), [5, 5, 5], |cell| set(cell, "audit.unmarked", 3.0));
+    ends(&verdict, Outcome::Fail, 3);
+}
+
+#[test]
+fn what_ran_out_of_time_is_no_interruption() {
+    let verdict = judged(&scenario(), [5, 5, 5], |cell| {
+        cell.cut = Some(Cut::OutOfTime);
+        set(cell, "audit.waiting", 9.0);
+    });
+    ends(&verdict, Outcome::Invalid, 2);
+    assert_eq!(texts(&verdict, ReasonKind::Environment), ["`new` was cut off: its numbers are partial"]);
+    assert!(texts(&verdict, ReasonKind::Criterion).is_empty(), "its drain was cut off as well");
+}
+
+#[test]
 fn a_phantom_counts_even_when_interrupted() {
     let verdict = judged(&scenario(), [5, 5, 5], |cell| {
-        cell.interrupted = true;
+        cell.cut = Some(Cut::Interrupted);
         set(cell, "audit.phantom", 1.0);
     });
     ends(&verdict, Outcome::Inconclusive, 130);
@@ -547,5 +604,5 @@ fn what_the_numbers_cannot_know_is_added_afterwards() {
     let verdict = verdict.because(ReasonKind::Environment, "`extra` did not start: no connection");
     ends(&verdict, Outcome::Invalid, 2);
     assert_eq!(verdict.reasons.len(), 2);
-    assert_eq!(verdict.criteria.len(), 8);
+    assert_eq!(verdict.criteria.len(), 9);
 }

@@ -12,7 +12,7 @@ pub(super) fn check(scenario: &Scenario, cell: &MeasuredCell, add: &mut impl FnM
     for broken in &facts.broken {
         add(ReasonKind::Invalid, format!("{name}: the accounting is broken: {broken}"));
     }
-    if cell.interrupted {
+    if cell.cut.is_some() {
         return;
     }
     if facts.foreign > 0 {
@@ -24,13 +24,15 @@ pub(super) fn check(scenario: &Scenario, cell: &MeasuredCell, add: &mut impl FnM
             ),
         );
     }
-    if facts.drainer_seen == Some(false) {
-        add(
-            ReasonKind::Invalid,
-            format!(
-                "{name}: the sampler is blind: it never saw a session of the drainer, so its zeros mean nothing"
-            ),
+    // A drainer that carried nothing may have had nothing to show: that it carried nothing is held against it.
+    if let Some(unseen) = facts.unseen.as_ref().filter(|unseen| !unseen.is_empty())
+        && !cell.measurements.delivered_nothing()
+    {
+        let whose = unseen.join(", ");
+        let text = format!(
+            "{name}: the sampler is blind: it never saw a session of the drainer of {whose}, so its zeros mean nothing"
         );
+        add(ReasonKind::Invalid, text);
     }
     let Some(settings) =
         scenario.cells.iter().find(|known| known.label == cell.label).map(|cell| &cell.settings)

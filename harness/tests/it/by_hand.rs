@@ -85,25 +85,7 @@ pub(crate) fn cells(scenario: &Scenario) -> Vec<MeasuredCell> {
                 }
             }
         }
-        for tick in 0..500u64 {
-            let at = tick * 20 * MS;
-            builder.sample(at, Who::Foreground, State::Active, Some("IO:WALSync"), Some(1));
-            match cell.design {
-                CellDesign::None | CellDesign::Raw => {}
-                CellDesign::SingleTx if (150..400).contains(&tick) => {
-                    builder.sample(
-                        at,
-                        Who::Drainer,
-                        State::IdleInTransaction,
-                        Some("Client:ClientRead"),
-                        Some((tick - 150) * 20),
-                    );
-                }
-                CellDesign::SingleTx | CellDesign::Lease => {
-                    builder.sample(at, Who::Drainer, State::Idle, None, None);
-                }
-            }
-        }
+        watch(&mut builder, cell.design);
         let history = builder
             .with(|history| {
                 for service in &mut history.plan.services {
@@ -112,17 +94,46 @@ pub(crate) fn cells(scenario: &Scenario) -> Vec<MeasuredCell> {
             })
             .build();
         let control = measured.first().map(|control| control.measurements.clone());
+        let control = control.as_ref().map(|measurements| (&scenario.cells[0], measurements));
         measured.push(MeasuredCell {
             label: cell.label.clone(),
             role: cell.role,
             design: cell.design,
             round: 1,
-            measurements: measure(&history, cell, control.as_ref()),
+            measurements: measure(&history, cell, control),
             troubles: Vec::new(),
-            interrupted: false,
+            void: Vec::new(),
+            misconduct: Vec::new(),
+            cut: None,
         });
     }
     measured
+}
+
+/// Fifty ticks a second for ten seconds. The old drainer's transaction is idle from 3 s to 8 s.
+fn watch(builder: &mut Builder, design: CellDesign) {
+    for tick in 0..500u64 {
+        let at = tick * 20 * MS;
+        builder.sample(at, Who::Foreground, State::Active, Some("IO:WALSync"), Some(1));
+        match design {
+            CellDesign::None | CellDesign::Raw => {}
+            CellDesign::SingleTx if (150..400).contains(&tick) => {
+                builder.sample(
+                    at,
+                    Who::Drainer,
+                    State::IdleInTransaction,
+                    Some("Client:ClientRead"),
+                    Some((tick - 150) * 20),
+                );
+            }
+            CellDesign::SingleTx | CellDesign::Lease => {
+                builder.sample(at, Who::Drainer, State::Idle, None, None);
+            }
+        }
+    }
+    if design.drains_database() {
+        builder.drainer_seen(1);
+    }
 }
 
 /// A record of some cells.

@@ -75,7 +75,7 @@ fn overrides_change_the_plan() {
     let output = check(&["workspace", "--set", "load.rate=200", "--designs", "lease,raw", "--rounds", "2"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let plan = String::from_utf8_lossy(&output.stdout);
-    for part in ["2 round(s)", "200/s constant", "7000"] {
+    for part in ["2 rounds", "200/s constant", "7000"] {
         assert!(plan.contains(part), "{part} in {plan}");
     }
     let cells: Vec<&str> = plan.lines().filter_map(|line| line.split_whitespace().next()).collect();

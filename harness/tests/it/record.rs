@@ -9,7 +9,7 @@ use harness::{
     measure::measure,
     record::{FORMAT, Record, RecordError, recompute},
     scenario::{CellDesign, Role},
-    verdict::{MeasuredCell, judge},
+    verdict::{Cut, MeasuredCell, judge},
 };
 use proptest::prelude::*;
 
@@ -191,7 +191,7 @@ fn an_interrupted_record_is_partial() {
     let scenario = scenario();
     let mut cells = crate::by_hand::cells(&scenario);
     cells.truncate(1);
-    cells[0].interrupted = true;
+    cells[0].cut = Some(Cut::Interrupted);
     let verdict = judge(&scenario, &cells, &[]);
     let record = crate::by_hand::record(&scenario, &cells, verdict, None);
     assert!(record.partial);
@@ -234,7 +234,9 @@ proptest! {
             round: 1,
             measurements: measure(&history, &cell, None),
             troubles: Vec::new(),
-            interrupted: false,
+            void: Vec::new(),
+            misconduct: Vec::new(),
+            cut: None,
         };
         let mut scenario = scenario();
         scenario.cells = vec![cell];

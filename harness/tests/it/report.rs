@@ -30,9 +30,9 @@ fn for_a_terminal() {
 
 #[test]
 fn a_narrow_terminal_gets_several_tables() {
-    let text = terminal(&experiment(), Look { width: 60, colour: false });
+    let text = terminal(&experiment(), Look { width: 56, colour: false });
     for line in text.lines() {
-        assert!(line.chars().count() <= 60, "{line}");
+        assert!(line.chars().count() <= 56, "{line}");
     }
     assert_eq!(text.matches("persist p99 ").count(), 3);
 }
@@ -97,7 +97,8 @@ fn several_rounds_show_the_median_and_the_range() {
     let record = record(&scenario, &all, judge(&scenario, &all, &[]), None);
     assert!(!record.partial);
     let text = terminal(&record, Look { width: 160, colour: false });
-    assert!(text.contains("30 ms [20 ms to 60 ms] ± < 50 ms"), "{text}");
+    assert!(text.contains("30 [20–60] ms ± < 50"), "{text}");
+    assert!(text.contains("of the rounds: median [least–most]"), "{text}");
     assert!(text.contains("± holds in the median and not in every round"), "{text}");
     assert!(text.contains("rounds disagree on persist.p99 < 50 ms in `new`"), "{text}");
     assert!(markdown(&record).contains("`new`, round 3"));

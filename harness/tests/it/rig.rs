@@ -285,10 +285,14 @@ fn drainbench(set: &[(&str, &str)], arguments: &[&str]) -> (Output, Duration) {
 }
 
 fn fails(set: &[(&str, &str)], arguments: &[&str], expected: &[&str]) {
+    ends(2, set, arguments, expected);
+}
+
+fn ends(code: i32, set: &[(&str, &str)], arguments: &[&str], expected: &[&str]) {
     let (output, took) = drainbench(set, arguments);
     let said =
         String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(output.status.code(), Some(code), "{said}");
     for words in expected {
         assert!(said.contains(words), "{words:?} is missing in: {said}");
     }
@@ -325,22 +329,19 @@ fn unreachable_servers_are_named_without_their_password() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_the_way_out() {
+fn a_variable_that_cannot_be_is_a_usage_error() {
     let external = [&["rig", "--rig", "external"], &RUN[..]].concat();
-    fails(&[], &external, &["DRAINBENCH_DATABASE_URL and DRAINBENCH_AMQP_URL", "--rig local"]);
-    fails(
-        &[("DRAINBENCH_DATABASE_URL", "postgres://u:hidden@h/d")],
-        &external,
-        &["needs DRAINBENCH_AMQP_URL"],
-    );
-    fails(
-        &[
-            ("DRAINBENCH_DATABASE_URL", "postgres://u:hidden@h/d"),
-            ("DRAINBENCH_AMQP_URL", "amqps://u:hidden@h"),
-        ],
-        &external,
-        &["DRAINBENCH_AMQP_URL", "TLS"],
-    );
+    let database = ("DRAINBENCH_DATABASE_URL", "postgres://u:hidden@h/d");
+    ends(1, &[], &external, &["DRAINBENCH_DATABASE_URL and DRAINBENCH_AMQP_URL", "--rig local"]);
+    ends(1, &[database], &external, &["needs DRAINBENCH_AMQP_URL"]);
+    let tls = ("DRAINBENCH_AMQP_URL", "amqps://u:hidden@h");
+    ends(1, &[database, tls], &external, &["DRAINBENCH_AMQP_URL", "TLS"]);
+}
+
+#[test]
+fn what_is_missing_is_named_with_the_way_out() {
+    let nothing = ["rig", "--", "no-such-command"];
+    fails(&[], &nothing, &["no command no-such-command", "PATH"]);
     let docker = [&["rig", "--rig", "docker"], &RUN[..]].concat();
     fails(&[], &docker, &["later release", "--rig local"]);
     let local = [&["rig", "--rig", "local", "--pg-bin", "/nonexistent"], &RUN[..]].concat();
@@ -362,6 +363,15 @@ fn doctor_says_what_is_there_and_what_is_missing() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("local: works") && said.contains("--rig auto takes local"), "{said}");
+}
+
+/// Servers that somebody named are meant: `auto` fails with them, and so does what foretells it.
+#[test]
+fn doctor_does_not_promise_another_rig_than_the_one_that_is_named() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (database, amqp) = (format!("postgres://u:hidden@{closed}/d"), format!("amqp://u:hidden@{closed}"));
+    let set = [(crate::rigs::URLS[0], database.as_str()), (crate::rigs::URLS[1], amqp.as_str())];
+    fails(&set, &["doctor"], &["external: not here", "--rig auto takes external", "fails"]);
 }
 
 #[test]

@@ -92,7 +92,9 @@ async fn a_sampler_that_cannot_see_the_drainer_makes_the_cell_invalid() {
             round: 1,
             measurements: measure::measure(history, cell, None),
             troubles: history.troubles.clone(),
-            interrupted: false,
+            void: Vec::new(),
+            misconduct: Vec::new(),
+            cut: None,
         };
         verdict::judge(&scenario, &[measured], &[])
     };

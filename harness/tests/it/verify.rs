@@ -91,6 +91,22 @@ fn a_control_cell_runs_alone() {
 }
 
 #[test]
+fn what_cannot_be_saved_is_still_printed() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = scenario(dir.path(), SMALL);
+    let out = dir.path().join("out");
+    std::fs::create_dir_all(out.join("report.md")).expect("a folder in the report's place");
+    let mut command = drainbench();
+    command.arg("run").arg(path).args(["--design", "none", "--format", "json"]).arg("--out").arg(&out);
+    let output = command.output().expect("the program starts");
+    let (stdout, stderr) = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{stdout}{stderr}");
+    assert!(stderr.contains("was not saved") && stderr.contains("report.md"), "{stderr}");
+    let printed: serde_json::Value = serde_json::from_str(&stdout).expect("the record and nothing else");
+    assert_eq!(printed["cells"][0]["label"], "none");
+}
+
+#[test]
 fn the_raw_yardstick_delivers_what_was_committed_and_the_backlog() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = scenario(dir.path(), SMALL);
@@ -129,6 +145,40 @@ fn an_interrupted_run_is_recorded_as_partial() {
     assert_eq!(record.verdict.exit_code, 130);
 }
 
+/// A terminal or a `tee` that went away must lose no run: nothing that is only said may stop what is done.
+#[test]
+fn a_run_whose_standard_error_is_gone_is_interrupted_and_recorded_all_the_same() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = scenario(dir.path(), SMALL);
+    let mut command = drainbench();
+    command.arg("run").arg(path).args(["--design", "lease", "--set", "load.duration=60s"]);
+    let child = command.arg("--out").arg(dir.path().join("out")).stderr(std::process::Stdio::piped()).spawn();
+    let mut child = child.expect("the program starts");
+    let stderr = child.stderr.take().expect("it is piped");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stderr)).map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("the first write is committed")), "the load did not begin");
+    drop(lines);
+    signal("HUP", child.id());
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(130));
+    assert!(record(dir.path()).partial);
+}
+
+#[test]
+fn a_verdict_on_nothing_is_refused() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let text = "name = \"idle\"\n[load]\nrate = 10\n[[cell]]\nlabel = \"only\"\ndesign = \"lease\"\n";
+    let (code, _, stderr) = verify(dir.path(), text, &[]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("nothing to judge") && stderr.contains("drainbench run"), "{stderr}");
+    let text = text
+        .replace("design", "role = \"candidate\"\ndesign")
+        .replace("rate = 10", "rate = 10\nduration = \"1s\"");
+    let (code, stdout, stderr) = verify(dir.path(), &text, &["--set", "load.rollback_share=1.0"]);
+    assert_eq!(code, 5, "{stdout}{stderr}");
+    assert!(stdout.contains("nothing was committed"), "{stdout}");
+}
+
 /// What is known at once needs no cell: a commit that does not wait for the disk measures nothing.
 #[test]
 fn a_server_without_durability_is_invalid_before_any_cell() {
@@ -164,6 +214,10 @@ fn wait_for_load(stderr: impl std::io::Read + Send + 'static) {
 }
 
 fn interrupt(pid: u32) {
-    let status = Command::new("kill").args(["-INT", &pid.to_string()]).status().expect("kill is there");
-    assert!(status.success());
+    signal("INT", pid);
+}
+
+fn signal(name: &str, pid: u32) {
+    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
+    assert!(status.expect("kill is there").success());
 }

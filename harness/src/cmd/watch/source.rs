@@ -2,6 +2,8 @@
 
 use sqlx::postgres::PgConnectOptions;
 
+use crate::rig::without_brackets;
+
 /// Names the server without showing a secret to anybody who lists processes.
 pub(super) const URL_VARIABLE: &str = "DRAINBENCH_DATABASE_URL";
 
@@ -36,7 +38,7 @@ pub(super) enum SourceError {
 pub(super) fn options(urls: &[String], variable: Option<String>) -> Result<PgConnectOptions, SourceError> {
     match urls {
         [] => variable.map_or_else(
-            || Ok(PgConnectOptions::new()),
+            || Ok(named_or_postgres(PgConnectOptions::new())),
             |url| parse(&url, "the value of DRAINBENCH_DATABASE_URL"),
         ),
         [url] if holds_password(url) => Err(SourceError::Password),
@@ -46,12 +48,18 @@ pub(super) fn options(urls: &[String], variable: Option<String>) -> Result<PgCon
     }
 }
 
+/// Every session of the server is seen from any of its databases, and `postgres` is there as a rule; one that is called
+/// like the role is not.
+fn named_or_postgres(options: PgConnectOptions) -> PgConnectOptions {
+    if options.get_database().is_some() { options } else { options.database("postgres") }
+}
+
 fn parse(url: &str, from: &'static str) -> Result<PgConnectOptions, SourceError> {
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
         let reason = "it does not start with postgres:// or postgresql://".to_owned();
         return Err(SourceError::Malformed { from, reason });
     }
-    url.parse().map_err(|error| {
+    url.parse().map(|options| named_or_postgres(without_brackets(options))).map_err(|error| {
         let reason = match error {
             sqlx::Error::Configuration(reason) => reason.to_string(),
             other => other.to_string(),

@@ -35,7 +35,7 @@ async fn inspected(database: &Database) -> DatabaseUse {
     // Two readings of a second each, so that its own commits are in the count.
     tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
     let asked = std::time::Instant::now();
-    let used = inspector.finish().await;
+    let used = inspector.finish(0).await;
     // Nobody else is there, so there is nothing to wait for.
     assert!(asked.elapsed() < std::time::Duration::from_secs(4), "{:?}", asked.elapsed());
     used
@@ -71,7 +71,7 @@ fn where_services_share_the_maintenance_database_commits_are_not_told() {
     with_database(|database| async move {
         let inspector =
             Inspector::start(std::slice::from_ref(&database.options), &database.options).await.unwrap();
-        let used = inspector.finish().await;
+        let used = inspector.finish(0).await;
         assert_eq!(used.commits, None);
         assert!(used.wal_bytes.is_some());
         // No outbox there: nothing to count, and no harm.
