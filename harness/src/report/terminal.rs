@@ -38,7 +38,9 @@ pub fn terminal(record: &Record, look: Look) -> String {
     let width = usize::from(look.width).max(NARROWEST);
     let columns = view::columns(record);
     let mut text = String::new();
-    text.push_str(&wrapped(&format!("{} · {}", record.scenario.name, record.scenario.about), width, "  "));
+    let about = if record.scenario.about.is_empty() { "" } else { " · " };
+    let title = format!("{}{about}{}", record.scenario.name, record.scenario.about);
+    text.push_str(&wrapped(&title, width, "  "));
     let origin = format!("{} · {} · {}", view::started(record), view::tool(record), view::rig(record));
     text.push_str(&wrapped(&origin, width, "  "));
     text.push_str(&wrapped(&view::machine(record), width, "  "));
