@@ -123,8 +123,9 @@ impl Inspector {
         })
     }
 
-    /// Ends counting; `others` of the commits are the instrument's too. The cell's pools must be closed: a session hands in its last counters when it ends. Waits at most
-    /// five seconds for sessions that are not ours to go; what could not be read is `None`.
+    /// Ends counting; `others` of the commits are the instrument's too. The cell's pools must be closed: a session hands
+    /// in its last counters when it ends. Waits at most five seconds for sessions that are not ours to go; what could
+    /// not be read is `None`.
     pub async fn finish(mut self, others: u64) -> DatabaseUse {
         let wal_after = wal(&mut self.admin).await.ok();
         self.stop.cancel();
