@@ -6,14 +6,15 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build verify test check lint deny docs unit bench nightly clean
+.PHONY: help setup build verify test check lint deny docs unit rigs bench nightly clean
 
 CARGO ?= cargo
 SCENARIO ?= workspace
 ARGS ?=
 # `DENY=required` makes a missing cargo-deny an error, and asks its advisory database as well (network).
 DENY ?= optional
-SCRIPTS := scripts/setup .ci/run
+SCRIPTS := scripts/setup scripts/engine scripts/images scripts/postgres-versions scripts/rigs \
+	$(wildcard scripts/images.d/*/entrypoint) .ci/run
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/drainbench
 PROFILE := --locked --release
 # The benches have no tests; lint compiles them, bench builds them.
@@ -68,6 +69,9 @@ else
 	$(CARGO) test $(PROFILE) $(TESTED) --doc
 	$(BIN) rig -- $(CARGO) test $(PROFILE) $(TESTED) --lib --bins --tests $(ARGS)
 endif
+
+rigs: ## Tests that need containers, other PostgreSQL versions or PgBouncer; flags of the test runner in ARGS
+	@CARGO='$(CARGO)' scripts/rigs $(ARGS)
 
 bench: build ## Criterion benches, in a rig; flags of criterion in ARGS
 	$(BIN) rig -- $(CARGO) bench --locked --workspace -- $(ARGS)
