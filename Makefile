@@ -11,6 +11,8 @@ SHELL := /bin/bash
 CARGO ?= cargo
 SCENARIO ?= workspace
 ARGS ?=
+# Where the servers of tests and benches come from: some tests start private ones anyway.
+RIG ?= local
 # `DENY=required` makes a missing cargo-deny an error, and asks its advisory database as well (network).
 DENY ?= optional
 SCRIPTS := scripts/setup scripts/engine scripts/images scripts/postgres-versions scripts/rigs \
@@ -63,18 +65,18 @@ unit: ## The tests alone
 ifneq ($(nextest),)
 	$(CARGO) nextest run $(PROFILE) $(TESTED) --no-run
 	$(CARGO) test $(PROFILE) $(TESTED) --doc
-	$(BIN) rig -- $(CARGO) nextest run $(PROFILE) $(TESTED) $(ARGS)
+	$(BIN) rig --rig $(RIG) -- $(CARGO) nextest run $(PROFILE) $(TESTED) $(ARGS)
 else
 	$(CARGO) test $(PROFILE) $(TESTED) --lib --bins --tests --no-run
 	$(CARGO) test $(PROFILE) $(TESTED) --doc
-	$(BIN) rig -- $(CARGO) test $(PROFILE) $(TESTED) --lib --bins --tests $(ARGS)
+	$(BIN) rig --rig $(RIG) -- $(CARGO) test $(PROFILE) $(TESTED) --lib --bins --tests $(ARGS)
 endif
 
 rigs: ## Tests that need containers, other PostgreSQL versions or PgBouncer; flags of the test runner in ARGS
 	@CARGO='$(CARGO)' scripts/rigs $(ARGS)
 
 bench: build ## Criterion benches, in a rig; flags of criterion in ARGS
-	$(BIN) rig -- $(CARGO) bench --locked --workspace -- $(ARGS)
+	$(BIN) rig --rig $(RIG) -- $(CARGO) bench --locked --workspace -- $(ARGS)
 
 # slow-disk and spare-connection are right when they end undecided (5): each shows what the drainer is not to blame for.
 nightly: build ## What takes long: three rounds of workspace, and every other shipped scenario

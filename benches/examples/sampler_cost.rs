@@ -95,7 +95,8 @@ impl Bench {
     async fn sampled(&self, admin: &PgConnectOptions, database: &str) -> Result<f64, Failure> {
         let rate = TICKS_A_SECOND.try_into()?;
         let settings = SamplerSettings { rate, max_missed: 1.0 };
-        let sampler = Sampler::start(admin.clone(), vec![database.to_owned()], &settings, Instant::now());
+        let sampler =
+            Sampler::start(admin.clone(), vec![database.to_owned().into()], &settings, Instant::now());
         let sampler = sampler.await?;
         let rate = self.rate();
         let log = sampler.stop().await;

@@ -2,18 +2,14 @@
 
 use std::{fmt, future::Future, time::Duration};
 
-use lapin::{
-    Channel, Connection, ConnectionProperties,
-    options::ConfirmSelectOptions,
-    uri::{AMQPAuthority, AMQPUri},
-};
+use lapin::{Channel, Connection, options::ConfirmSelectOptions};
 use tokio::{sync::Mutex, time::timeout};
 
-use crate::DrainError;
+use crate::{BrokerUrl, DrainError};
 
 /// Where a drainer publishes. Connects on first use; a lost connection is opened again by the next call.
 pub struct Broker {
-    uri: AMQPUri,
+    url: BrokerUrl,
     name: String,
     deadline: Duration,
     link: Mutex<Link>,
@@ -38,16 +34,14 @@ impl fmt::Debug for Broker {
 }
 
 impl Broker {
-    /// `url` is `amqp://user:password@host:port/vhost` or `amqps://...`; `name` is what the broker lists the
-    /// connection as; `deadline` bounds every single wait on the broker outside of a confirm.
+    /// `url` is a [`BrokerUrl`]; `name` is what the broker lists the connection as; `deadline` bounds every single wait
+    /// on the broker outside of a confirm.
     ///
     /// # Errors
-    /// When `url` is no AMQP URL. Nothing is connected yet.
+    /// When `url` is none, or a file that it names can't be used. Nothing is connected yet.
     pub fn new(url: &str, name: &str, deadline: Duration) -> Result<Self, DrainError> {
-        // The parser's own message may repeat the URL, and with it the password.
-        let mut uri: AMQPUri = url.parse().map_err(|_| DrainError::BrokerUrl)?;
-        uri.query.connection_timeout = Some(crate::tick::micros(deadline) / 1_000);
-        Ok(Self { uri, name: name.to_owned(), deadline, link: Mutex::default() })
+        let url = url.parse::<BrokerUrl>()?;
+        Ok(Self { url, name: name.to_owned(), deadline, link: Mutex::default() })
     }
 
     /// A fresh channel in confirm mode.
@@ -101,11 +95,7 @@ impl Broker {
         let usable = link.connection.take().filter(|open| open.status().connected());
         let connection = match usable {
             Some(open) => open,
-            None => {
-                let properties =
-                    ConnectionProperties::default().with_connection_name(self.name.as_str().into());
-                self.within("connect", Connection::connect_uri(self.uri.clone(), properties)).await?
-            }
+            None => self.within("connect", self.url.connect(&self.name)).await?,
         };
         let connection = link.connection.insert(connection);
         let channel = self.within("open a channel", connection.create_channel()).await?;
@@ -129,8 +119,7 @@ impl Broker {
 
     /// Host and port, to name the broker by without a secret.
     pub(crate) fn address(&self) -> String {
-        let AMQPAuthority { host, port, .. } = &self.uri.authority;
-        format!("{host}:{port}")
+        self.url.address()
     }
 }
 

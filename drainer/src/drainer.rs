@@ -63,11 +63,8 @@ pub enum ErrorClass {
 #[non_exhaustive]
 pub enum DrainError {
     /// The broker's URL is none.
-    #[error(
-        "the broker's URL is no AMQP URL (not shown: it may hold a password); it must look like \
-         amqp://user:password@host:5672/vhost, with %2f for the virtual host /"
-    )]
-    BrokerUrl,
+    #[error(transparent)]
+    BrokerUrl(#[from] crate::BrokerUrlError),
     /// The broker refused, or could not be reached.
     #[error("could not {what} at the broker {address}: {source}")]
     Broker {

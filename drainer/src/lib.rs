@@ -53,12 +53,14 @@
 //! its own.
 
 pub mod broker;
+pub mod broker_url;
 pub mod config;
 pub mod drainer;
 pub mod envelope;
 mod environment;
 mod lease;
 pub mod outbox;
+pub mod pooler;
 pub mod process;
 pub mod publish;
 mod query;
@@ -69,6 +71,7 @@ pub mod tick;
 mod tx;
 
 pub use broker::Broker;
+pub use broker_url::{BrokerUrl, BrokerUrlError};
 pub use config::{Config, ConfigBuilder, ConfigError};
 pub use drainer::{Design, DrainError, Drainer, ErrorClass};
 pub use envelope::{Event, EventType, PUBLISH_ID_HEADER};

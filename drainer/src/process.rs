@@ -14,10 +14,15 @@ use sqlx::{
     ConnectOptions, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Broker, ConfigError, Drainer, Observer, Tick, environment::Environment, migrate_all, outbox};
+use crate::{
+    Broker, ConfigError, Drainer, Observer, Tick, environment::Environment, migrate_all, outbox, pooler,
+};
 use output::Output;
 use settings::Settings;
 
@@ -37,7 +42,8 @@ Settings are environment variables; CANOPY_MQ_DRAINER_... is accepted for DRAINE
 
   DRAINER_DATABASE_URL          postgres://user:password@host/database, or
   DRAINER_DATABASE_URLS         many of them, separated by blanks, each plain or as name=url
-  DRAINER_AMQP_URL              amqp://user:password@host/vhost (not needed to migrate)
+  DRAINER_AMQP_URL              amqp://user:password@host/vhost (not needed to migrate), or amqps://... for TLS,
+                                with ?cacertfile=FILE where the authority is a private one
   DRAINER_EXCHANGE              exchange to publish to, which must exist (events)
   DRAINER_DESIGN                single-tx (where built in) or lease (lease)
   DRAINER_POOL                  connections for each database (2)
@@ -76,14 +82,30 @@ pub async fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// databases each line has a `database`. Human messages go to stderr, no password goes anywhere. When nobody reads
 /// stdout any more it stops as well.
 ///
-/// Returns the exit code: 0 after a clean stop, 1 when settings are wrong, 2 when a database lacks the outbox table
-/// or signals can't be caught. Servers that do not answer are tried again for ever.
+/// Returns the exit code: 0 after a clean stop, 1 when settings are wrong, 2 when a database lacks the outbox table or is
+/// reached through a pooler that hands sessions round ([`pooler`]), or signals can't be caught. Servers that do not answer are tried again for ever.
 pub async fn run() -> ExitCode {
+    run_with(Poolers::AreLookedFor).await
+}
+
+/// [`run`] for a parent that knows that its databases are reached without a pooler that hands sessions round: the look at
+/// it costs connections, and their transactions are counted and seen by whoever measures.
+pub async fn run_as_child() -> ExitCode {
+    run_with(Poolers::AreRuledOut).await
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Poolers {
+    AreLookedFor,
+    AreRuledOut,
+}
+
+async fn run_with(poolers: Poolers) -> ExitCode {
     let settings = match Settings::read(&Environment::of_process(), settings::For::Draining) {
         Ok(settings) => settings,
         Err(error) => return usage(&error),
     };
-    match drain(settings).await {
+    match drain(settings, poolers).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             say(std::io::stderr(), &format!("drainer: {message}"));
@@ -131,11 +153,14 @@ fn say(mut to: impl Write, line: &str) {
     let _ = writeln!(to, "{line}");
 }
 
-async fn drain(settings: Settings) -> Result<(), String> {
+async fn drain(settings: Settings, poolers: Poolers) -> Result<(), String> {
     let stop = stop_on_signals()?;
     let output = Output::start(stop.clone())?;
     for variable in &settings.unknown {
         output.note(format!("drainer: {variable} is set and nothing reads it"));
+    }
+    if poolers == Poolers::AreLookedFor {
+        refuse_poolers(&settings).await?;
     }
     let drainers = assemble(&settings, &output).await?;
     output.note(format!(
@@ -169,6 +194,22 @@ fn stop_on_signals() -> Result<CancellationToken, String> {
         });
     }
     Ok(stop)
+}
+
+/// Prepared statements don't work there, and a drainer that tries for ever looks as if it did.
+async fn refuse_poolers(settings: &Settings) -> Result<(), String> {
+    for (name, options) in &settings.databases {
+        let looked = timeout(settings.config.statement_timeout, pooler::shares_sessions(options)).await;
+        // A database that does not answer now is tried again later.
+        if let Ok(Ok(true)) = looked {
+            return Err(format!(
+                "{name} is reached through a pooler that gives each transaction another session (PgBouncer with pool_mode \
+                 = transaction): prepared statements do not work there; name the server itself, or a pool with pool_mode = \
+                 session"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// A drainer for each database, after a look whether its outbox is there.

@@ -46,6 +46,7 @@ pub struct InspectorError {
 pub struct Inspector {
     admin: Probe,
     databases: Vec<String>,
+    run: Option<String>,
     before: Server,
     /// Our own instrument's statements are in the count, so it would say nothing.
     commits_are_mixed: bool,
@@ -84,13 +85,15 @@ struct Service {
 impl Inspector {
     /// Begins to count. `services` are the services' databases, `admin` the maintenance database. Call it before the
     /// cell's pools are opened: a session hands in its commits late, and those of before would be counted as the cell's.
-    /// Uses one connection more than there are services.
+    /// Uses one connection more than there are services. Where services share a database with others, `run` tells its
+    /// sessions from theirs: it is part of their `application_name`.
     ///
     /// # Errors
     /// When a database cannot be read. Nothing is left open.
     pub async fn start(
         services: &[PgConnectOptions],
         admin: &PgConnectOptions,
+        run: Option<&str>,
     ) -> Result<Self, InspectorError> {
         let names: BTreeSet<String> = services.iter().map(database_of).collect();
         let failed = |database: String| {
@@ -101,7 +104,8 @@ impl Inspector {
         let databases: Vec<String> = names.iter().cloned().collect();
         let wal = wal(&mut admin_probe).await;
         // Before our own connections: each counts as a commit, and the end takes off what we made since here.
-        let commits = settle(&mut admin_probe, &databases, None, QUIET_WITHIN).await;
+        let look = Look { databases: &databases, run };
+        let commits = settle(&mut admin_probe, look, None, QUIET_WITHIN).await;
         let before = Server { wal: wal.ok(), commits: commits.map_err(failed(database_of(admin)))? };
         let services: Vec<Service> = stream::iter(services.iter().cloned())
             .map(|options| async move {
@@ -117,6 +121,7 @@ impl Inspector {
             commits_are_mixed: names.contains(&database_of(admin)),
             admin: admin_probe,
             databases,
+            run: run.map(str::to_owned),
             before,
             stop,
             task: Some(tokio::spawn(watch)),
@@ -133,12 +138,13 @@ impl Inspector {
             Some(task) => task.await.ok(),
             None => None,
         };
-        let _ = settle(&mut self.admin, &self.databases, Some(APPLICATION_NAME), SETTLED_WITHIN).await;
+        let look = Look { databases: &self.databases, run: self.run.as_deref() };
+        let _ = settle(&mut self.admin, look, Some(APPLICATION_NAME), SETTLED_WITHIN).await;
         let mut used =
             DatabaseUse { wal_bytes: difference(self.before.wal, wal_after), ..DatabaseUse::default() };
         if let Some(services) = services {
             let own = services.finish(&mut used).await;
-            let after = settle(&mut self.admin, &self.databases, None, SETTLED_WITHIN).await.ok().flatten();
+            let after = settle(&mut self.admin, look, None, SETTLED_WITHIN).await.ok().flatten();
             let commits = difference(self.before.commits, after);
             used.commits = commits
                 .filter(|_| !self.commits_are_mixed)
@@ -250,18 +256,25 @@ async fn wal(admin: &mut Probe) -> Result<u64, ProbeError> {
     rows.first().and_then(|row| text_number(row, 0)).ok_or(ProbeError::Database(sqlx::Error::RowNotFound))
 }
 
+/// Whose sessions are looked at.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    databases: &'a [String],
+    run: Option<&'a str>,
+}
+
 /// Waits until no session but those named `but` is left in the databases and the commits stand still. Returns them as they are then,
 /// or when the time is up.
 async fn settle(
     admin: &mut Probe,
-    databases: &[String],
+    look: Look<'_>,
     but: Option<&str>,
     within: Duration,
 ) -> Result<Option<u64>, ProbeError> {
     let deadline = Instant::now() + within;
     let mut last = None;
     loop {
-        let (now, others) = commits(admin, databases, but).await?;
+        let (now, others) = commits(admin, look, but).await?;
         if (others == 0 && last == Some(now)) || Instant::now() >= deadline {
             return Ok(now);
         }
@@ -273,11 +286,11 @@ async fn settle(
 /// Commits of the databases, and sessions in them but this one and those named `but`.
 async fn commits(
     admin: &mut Probe,
-    databases: &[String],
+    look: Look<'_>,
     but: Option<&str>,
 ) -> Result<(Option<u64>, i64), ProbeError> {
     let query = sqlx::query(statement(include_str!("database/commits.sql")));
-    let rows = admin.rows(query.bind(databases).bind(but)).await?;
+    let rows = admin.rows(query.bind(look.databases).bind(but).bind(look.run)).await?;
     let Some(row) = rows.first() else { return Err(ProbeError::Database(sqlx::Error::RowNotFound)) };
     let value = |column| Ok::<_, ProbeError>(number(bytes(row, column)?).map(i64::from_be_bytes));
     Ok((value(0)?.and_then(|commits| u64::try_from(commits).ok()), value(1)?.unwrap_or(0)))

@@ -87,10 +87,11 @@ struct Measured {
 pub async fn run(request: &Request, progress: &Progress) -> Result<Record, ExperimentError> {
     let started_at = jiff::Timestamp::now();
     progress.say("bringing the rig up");
+    let say = |line: &str| progress.say(line);
     let rig = tokio::select! {
         biased;
         () = request.stop.cancelled() => return Err(ExperimentError::Interrupted),
-        rig = Rig::provision(&request.rig) => rig?,
+        rig = Rig::provision(&request.rig, &say) => rig?,
     };
     for why in &rig.facts().why {
         progress.keep(why);

@@ -218,12 +218,17 @@ struct Marks {
 async fn attempt(client: &Client, work: &Work, write: u32, marks: &mut Marks) -> Outcome {
     let Ok(mut connection) = client.pool.acquire().await else { return Outcome::Failed };
     marks.acquired_ns = Some(work.clock.now_ns());
+    // What comes from here on is large, and made only now: of an overloaded open loop most writes wait for a connection.
     match work.plan.load.write {
-        WriteKind::Transaction => in_transaction(&mut connection, client.service, work, write, marks).await,
-        WriteKind::Statement => match one_statement(&mut connection, client.service, work, write).await {
-            Ok(()) => Outcome::Committed,
-            Err(error) => after_commit_error(&error),
-        },
+        WriteKind::Transaction => {
+            Box::pin(in_transaction(&mut connection, client.service, work, write, marks)).await
+        }
+        WriteKind::Statement => {
+            match Box::pin(one_statement(&mut connection, client.service, work, write)).await {
+                Ok(()) => Outcome::Committed,
+                Err(error) => after_commit_error(&error),
+            }
+        }
     }
 }
 

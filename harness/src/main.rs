@@ -75,7 +75,7 @@ fn on_runtime(verb: Verb) -> ExitCode {
             Verb::Watch(args) => cmd::watch::main(args).await.into(),
             Verb::Doctor(args) => cmd::doctor::main(args).await.into(),
             Verb::Rig(args) => cmd::rig::main(args).await,
-            Verb::DrainerChild => drainer::process::run().await,
+            Verb::DrainerChild => drainer::process::run_as_child().await,
             Verb::Guard | Verb::Report(_) | Verb::Check(_) => unreachable!("handled before the runtime"),
         }
     });

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::{
-    Channel, Confirmation, Connection, ConnectionProperties,
+    Channel, Confirmation,
     options::{BasicPublishOptions, ConfirmSelectOptions},
 };
 use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
@@ -56,9 +56,7 @@ pub async fn start(
     report: mpsc::UnboundedSender<DrainerTick>,
     stop: CancellationToken,
 ) -> Result<JoinHandle<()>, RawError> {
-    let properties = ConnectionProperties::default().with_connection_name("drainer:raw".into());
-    let connect = Connection::connect(&ground.world.drainer_broker, properties);
-    let connection = within("connect", connect).await?;
+    let connection = within("connect", ground.world.drainer_broker.connect("drainer:raw")).await?;
     let channel = within("open a channel", connection.create_channel()).await?;
     within("switch on confirms", channel.confirm_select(ConfirmSelectOptions::default())).await?;
     let exchanges = ground.world.services.iter().map(|service| service.exchange.clone()).collect();

@@ -22,7 +22,7 @@ use crate::{
     load::{self, Client, Work},
     plan::{Payloads, Plan},
     rig::{Rig, ServiceWorld, World},
-    sampler::Sampler,
+    sampler::{Sampler, Watched},
     scenario::{Cell, CellDesign},
     sink::{self, Sink},
 };
@@ -102,7 +102,8 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
     let payloads = Arc::new(Payloads::new(seed, plan.load.payload_bytes));
     // Before the pools: a session that was there before would hand in its counters late.
     let databases: Vec<_> = world.services.iter().map(|service| service.database.clone()).collect();
-    let inspector = Inspector::start(&databases, &world.admin).await?;
+    let run = world.services.iter().any(|service| service.schema.is_some()).then(|| setting.rig.run());
+    let inspector = Inspector::start(&databases, &world.admin, run).await?;
     let clients = clients(cell, world).await?;
     let work = |clock, committed| Work {
         plan: Arc::clone(&plan),
@@ -157,9 +158,17 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
 }
 
 async fn sampler(setting: Setting<'_>, clock: Clock) -> Result<Sampler, crate::sampler::SamplerError> {
-    let databases = setting.world.services.iter().map(|service| service.database_name.clone()).collect();
-    Sampler::start(setting.world.admin.clone(), databases, &setting.cell.settings.sampler, clock.origin())
-        .await
+    let services = setting.world.services.iter().map(|service| Watched {
+        database: service.database_name.clone(),
+        tag: service.schema.as_ref().map(|_| service.tag.clone()),
+    });
+    Sampler::start(
+        setting.world.admin.clone(),
+        services.collect(),
+        &setting.cell.settings.sampler,
+        clock.origin(),
+    )
+    .await
 }
 
 /// Each service's pool, every connection open: the first writes of a service do not measure connecting.
@@ -167,7 +176,7 @@ async fn clients(cell: &Cell, world: &World) -> Result<Vec<Client>, RunError> {
     let settings = &cell.settings.service;
     let mut clients = Vec::with_capacity(world.services.len());
     for (service, place) in world.services.iter().zip(0..) {
-        let options = service.database.clone().application_name(&format!("drainbench:{}", service.name));
+        let options = service.database.clone().application_name(&format!("drainbench:{}", service.tag));
         let pool = PgPoolOptions::new()
             .max_connections(settings.pool.get())
             .min_connections(settings.pool.get())

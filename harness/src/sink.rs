@@ -6,9 +6,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use drainer::BrokerUrl;
 use futures_util::StreamExt;
 use lapin::{
-    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Consumer,
+    BasicProperties, Channel, Confirmation, Connection, Consumer,
     message::Delivery,
     options::{
         BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
@@ -108,7 +109,7 @@ pub struct Subscribed {
 ///
 /// # Errors
 /// When the broker refuses or does not answer; nothing consumes then.
-pub async fn subscribe(url: &str, queues: &[String]) -> Result<Subscribed, SinkError> {
+pub async fn subscribe(url: &BrokerUrl, queues: &[String]) -> Result<Subscribed, SinkError> {
     let connection = connect(url).await?;
     let sender = within("opened a channel", connection.create_channel()).await?;
     within("switched on confirms", sender.confirm_select(ConfirmSelectOptions::default())).await?;
@@ -196,9 +197,8 @@ async fn within<T>(
     }
 }
 
-async fn connect(url: &str) -> Result<Connection, SinkError> {
-    let properties = ConnectionProperties::default().with_connection_name("drainbench-sink".into());
-    within("connected", Connection::connect(url, properties)).await
+async fn connect(url: &BrokerUrl) -> Result<Connection, SinkError> {
+    within("connected", url.connect("drainbench-sink")).await
 }
 
 async fn consume(connection: &Connection, queue: &str) -> Result<Consumer, SinkError> {

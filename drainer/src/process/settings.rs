@@ -3,7 +3,7 @@
 use sqlx::postgres::PgConnectOptions;
 
 use crate::{
-    Config, ConfigError, Design,
+    BrokerUrl, BrokerUrlError, Config, ConfigError, Design,
     config::bound,
     environment::{Environment, variable},
 };
@@ -37,7 +37,7 @@ impl Settings {
     pub(super) fn read(env: &Environment, purpose: For) -> Result<Self, ConfigError> {
         let config = Config::from_environment(env)?;
         let amqp_url = match purpose {
-            For::Draining => amqp_url(env, &config)?,
+            For::Draining => amqp_url(env)?,
             For::Migrating => String::new(),
         };
         Ok(Self {
@@ -64,14 +64,24 @@ fn rule(
 
 const HIDDEN: &str = "no such URL (not shown: it may hold a password)";
 
-fn amqp_url(env: &Environment, config: &Config) -> Result<String, ConfigError> {
+fn amqp_url(env: &Environment) -> Result<String, ConfigError> {
     let way_out = "set it to amqp://user:password@host:5672/vhost, with %2f for the virtual host /";
     let missing = || ConfigError::Missing { variable: variable("AMQP_URL"), way_out };
     let url = env.text("AMQP_URL")?.ok_or_else(missing)?;
-    if crate::Broker::new(&url, "", config.confirm_timeout()).is_err() {
-        return Err(rule(env, "AMQP_URL", HIDDEN.to_owned(), "an AMQP URL", way_out));
+    match url.parse::<BrokerUrl>() {
+        Ok(_) => Ok(url),
+        Err(BrokerUrlError::NotAmqp) => Err(rule(env, "AMQP_URL", HIDDEN.to_owned(), "an AMQP URL", way_out)),
+        Err(error) => {
+            let way_out = "correct it, or take it out";
+            Err(rule(
+                env,
+                "AMQP_URL",
+                "not shown: it may hold a password".to_owned(),
+                &error.to_string(),
+                way_out,
+            ))
+        }
     }
-    Ok(url)
 }
 
 fn design(env: &Environment) -> Result<Design, ConfigError> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::say::complain;
 use crate::{
     exit::Exit,
-    rig::{RigChoice, RigError, RigRequest},
+    rig::{Containers, Cpus, ImageName, Memory, RigChoice, RigError, RigRequest},
     scenario::{self, Overrides, Scenario, ScenarioError},
 };
 
@@ -69,14 +69,57 @@ pub struct RigArgs {
     /// Folder of PostgreSQL's server binaries, for the local rig
     #[arg(long, value_name = "DIR")]
     pg_bin: Option<PathBuf>,
+    #[command(flatten)]
+    containers: ContainerArgs,
+}
+
+/// What servers in containers are made of.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ContainerArgs {
+    /// Image of PostgreSQL, for the docker rig
+    #[arg(long, value_name = "IMAGE")]
+    postgres_image: Option<ImageName>,
+    /// Image of RabbitMQ, for the docker rig
+    #[arg(long, value_name = "IMAGE")]
+    rabbitmq_image: Option<ImageName>,
+    /// CPUs each of its servers may use, such as 2 or 0.5
+    #[arg(long, value_name = "NUMBER")]
+    cpus: Option<Cpus>,
+    /// Memory each of its servers may use, such as 2GiB
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Memory>,
+}
+
+impl From<ContainerArgs> for Containers {
+    fn from(args: ContainerArgs) -> Self {
+        let ContainerArgs { postgres_image, rabbitmq_image, cpus, memory } = args;
+        Self { postgres_image, rabbitmq_image, cpus, memory }
+    }
 }
 
 impl RigArgs {
     /// The rig that is asked for, with what the environment says of it.
     ///
     /// # Errors
-    /// When the environment contradicts itself, or our own program cannot be found.
+    /// When arguments or the environment contradict themselves, or our own program cannot be found.
     pub fn request(&self) -> Result<RigRequest, RigError> {
-        RigRequest::from_env(self.rig, self.pg_bin.clone())
+        let asked = Containers::from(self.containers.clone());
+        let fits = matches!(self.rig, RigChoice::Auto | RigChoice::Docker);
+        if !fits && asked != Containers::default() {
+            return Err(RigError::Misconfigured {
+                what: "--postgres-image, --rabbitmq-image, --cpus and --memory are for servers in containers"
+                    .to_owned(),
+                way_out: "Leave them out, or take --rig docker".to_owned(),
+            });
+        }
+        if self.pg_bin.is_some() && matches!(self.rig, RigChoice::Docker | RigChoice::External) {
+            return Err(RigError::Misconfigured {
+                what: "--pg-bin is for the local rig".to_owned(),
+                way_out: "Leave it out, or take --rig local".to_owned(),
+            });
+        }
+        let mut request = RigRequest::from_env(self.rig, self.pg_bin.clone())?;
+        request.wishes.arguments = asked;
+        Ok(request)
     }
 }

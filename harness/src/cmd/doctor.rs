@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::say::{complain, tell};
 use crate::{
+    cmd::args::ContainerArgs,
     exit::Exit,
     rig::{RigChoice, RigKind, RigRequest, survey::survey},
 };
@@ -13,13 +14,18 @@ use crate::{
 pub struct Args {
     /// Folder of PostgreSQL's server binaries, instead of looking for them
     #[arg(long, value_name = "DIR")]
-    pub pg_bin: Option<PathBuf>,
+    pg_bin: Option<PathBuf>,
+    #[command(flatten)]
+    containers: ContainerArgs,
 }
 
 /// Prints what was found. Starts nothing.
 pub async fn main(args: Args) -> Exit {
     let request = match RigRequest::from_env(RigChoice::Auto, args.pg_bin) {
-        Ok(request) => request,
+        Ok(mut request) => {
+            request.wishes.arguments = args.containers.into();
+            request
+        }
         Err(error) => {
             complain!("drainbench: {error}");
             return error.exit();

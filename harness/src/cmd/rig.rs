@@ -6,7 +6,7 @@ use std::{
     ffi::{OsStr, OsString},
     io::IsTerminal,
     os::unix::process::ExitStatusExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::{ExitCode, ExitStatus},
     time::Duration,
 };
@@ -20,8 +20,9 @@ use tokio::{
 
 use crate::say::complain;
 use crate::{
+    cmd::args::RigArgs,
     exit::Exit,
-    rig::{Rig, RigChoice, RigError, RigRequest},
+    rig::{Rig, RigError, RigRequest},
 };
 
 /// How long a command may take to end after a signal, before it is killed.
@@ -30,15 +31,11 @@ const STOPS_WITHIN: Duration = Duration::from_secs(20);
 /// Which rig, and what to run.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which rig
-    #[arg(long, value_enum, default_value_t)]
-    pub rig: RigChoice,
-    /// Folder of PostgreSQL's server binaries, instead of looking for them
-    #[arg(long, value_name = "DIR")]
-    pub pg_bin: Option<PathBuf>,
+    #[command(flatten)]
+    rig: RigArgs,
     /// What to run; it finds the servers in DRAINBENCH_DATABASE_URL and DRAINBENCH_AMQP_URL
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
+    command: Vec<OsString>,
 }
 
 /// Ends with the command's own code, or 128 and the signal that ended it; with 2 when there is no rig, with 130 when it
@@ -55,12 +52,12 @@ pub async fn main(args: Args) -> ExitCode {
             program.display()
         ));
     }
-    let request = match RigRequest::from_env(args.rig, args.pg_bin.clone()) {
+    let request = match args.rig.request() {
         Ok(request) => request,
         Err(error) => return broken(&error),
     };
     let rig = tokio::select! {
-        rig = Rig::provision(&request) => rig,
+        rig = Rig::provision(&request, &say) => rig,
         // What had started is gone when the future is.
         _ = signals.next() => return Exit::Interrupted.into(),
     };
@@ -85,6 +82,10 @@ pub async fn main(args: Args) -> ExitCode {
         (Ok(status), Ok(())) => code(status),
         (Err(error), _) | (Ok(_), Err(error)) => fail(&error),
     }
+}
+
+fn say(line: &str) {
+    complain!("drainbench: {line}");
 }
 
 /// Whether a command of this name can be started, as far as names tell.

@@ -108,7 +108,10 @@ pub(super) async fn experiment(scenario: Scenario, how: How, commit: Option<&str
         }
     };
     let rig = match how.rig.request() {
-        Ok(rig) => rig,
+        Ok(mut rig) => {
+            rig.wishes.scenario = scenario.containers.clone();
+            rig
+        }
         Err(error) => {
             present::give_up(&out);
             complain!("drainbench: {error}");

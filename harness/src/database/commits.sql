@@ -1,6 +1,7 @@
 -- Commits of the cell's databases since their statistics began, and the sessions still in them but this one.
 --
--- $1: names of the databases; $2: application_name of sessions that may stay, NULL for none.
+-- $1: names of the databases; $2: application_name of sessions that may stay, NULL for none; $3: part of the
+-- application_name of sessions that count, NULL for all.
 --
 -- A backend hands in its counters at most once a second and when it exits, and leaves the activity only after that:
 -- with no session left the count is final. Unique index on datname.
@@ -13,4 +14,5 @@ SELECT
         WHERE d.datname = ANY ($1)
             AND a.pid <> pg_backend_pid()
             AND ($2 IS NULL OR a.application_name IS DISTINCT FROM $2)
+            AND ($3 IS NULL OR strpos(a.application_name, $3) > 0)
     )

@@ -10,7 +10,6 @@ use std::{
 
 use drainer::{Design, Tick};
 use rustix::process::{Pid, Signal, kill_process};
-use sqlx::ConnectOptions as _;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, BufReader},
     process::Command,
@@ -53,7 +52,7 @@ impl Child {
         report: mpsc::UnboundedSender<DrainerTick>,
     ) -> io::Result<Self> {
         let service = &ground.world.services[usize::from(at.service)];
-        let name = format!("{}:{}", service.name, at.instance);
+        let name = format!("{}:{}", service.tag, at.instance);
         let mut command = Command::new(ground.exe);
         command
             .arg(VERB)
@@ -70,8 +69,8 @@ impl Child {
         }
         // By environment: a process list shows arguments.
         command
-            .env("DRAINER_DATABASE_URL", service.database.to_url_lossy().as_str())
-            .env("DRAINER_AMQP_URL", &ground.world.drainer_broker)
+            .env("DRAINER_DATABASE_URL", service.database_url())
+            .env("DRAINER_AMQP_URL", ground.world.drainer_broker.as_str())
             .env("DRAINER_EXCHANGE", &service.exchange)
             .env("DRAINER_DESIGN", design.as_str())
             .env("DRAINER_ID", &name);

@@ -208,9 +208,10 @@ fn in_service(
     stop: &CancellationToken,
 ) -> Result<Member, FleetError> {
     let service = &ground.world.services[usize::from(at.service)];
-    let name = format!("{}:{}", service.name, at.instance);
+    let name = format!("{}:{}", service.tag, at.instance);
     let config = config(&ground.cell.settings.drainer, &name, &service.exchange)?;
-    let broker = Broker::new(&ground.world.drainer_broker, &format!("drainer:{name}"), BROKER_WITHIN)?;
+    let broker =
+        Broker::new(ground.world.drainer_broker.as_str(), &format!("drainer:{name}"), BROKER_WITHIN)?;
     let (report, clock) = (report.clone(), ground.work.clock);
     let observer: Observer = Arc::new(move |tick| {
         // After the fleet stopped nobody listens, and nothing is lost by it.

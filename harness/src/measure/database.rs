@@ -43,6 +43,10 @@ fn per_event(found: &mut Measurements, cell: &Cell, control: Option<Paired<'_>>)
     let wal = beyond(found.database.wal_bytes, control.database.wal_bytes);
     let commits = beyond(found.database.commits, control.database.commits);
     found.set_or("db.wal_bytes_per_event", wal, "this rig does not show it");
-    found.set_or("db.commits_per_event", commits, "this rig does not show it");
+    found.set_or(
+        "db.commits_per_event",
+        commits,
+        "this rig does not show it: where services share a database, others commit in it as well",
+    );
     Ok(())
 }

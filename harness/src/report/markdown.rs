@@ -243,6 +243,11 @@ fn repeat(text: &mut String, record: &Record) {
         for why in &rig.why {
             line("", why);
         }
+        if let Some(containers) = &rig.containers {
+            line("containers", &view::containers(containers));
+            line(&format!("`{}`", containers.postgres_image), &containers.postgres_image_id);
+            line(&format!("`{}`", containers.rabbitmq_image), &containers.rabbitmq_image_id);
+        }
         for (name, value) in &rig.postgres_settings {
             line(&format!("`{name}`"), value);
         }

@@ -5,6 +5,7 @@ use crate::{
     measure::{Timing, figure, number, persist_shares},
     metric::Metric,
     record::{CellRecord, Record},
+    rig::ContainerFacts,
     sampler::Who,
     scenario::Role,
     verdict::{Judged, Outcome, Standing, Verdict},
@@ -325,6 +326,13 @@ pub(super) fn rig(record: &Record) -> String {
             format!("{kind}, PostgreSQL {}, RabbitMQ {}", rig.postgres_version, rig.rabbitmq_version)
         },
     )
+}
+
+/// What servers in containers run in, and what each may use.
+pub(super) fn containers(facts: &ContainerFacts) -> String {
+    let cpus = facts.cpus.map(|cpus| format!(", {cpus} CPUs each"));
+    let memory = facts.memory_bytes.map(|memory| format!(", {memory} of memory each"));
+    format!("{}{}{}", facts.engine, cpus.unwrap_or_default(), memory.unwrap_or_default())
 }
 
 /// The command as it can be typed again.

@@ -1,18 +1,16 @@
 //! What the rig says to the broker: exchanges and queues, and who it is.
 
-use std::{future::Future, net::SocketAddr, time::Duration};
+use std::{future::Future, time::Duration};
 
+use drainer::BrokerUrl;
+use futures_util::{AsyncReadExt, AsyncWriteExt};
 use lapin::{
-    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind,
+    BasicProperties, Channel, Confirmation, Connection, ExchangeKind,
     options::{
         BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions,
         ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
     },
     types::{AMQPValue, FieldTable},
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
 };
 
 use super::{
@@ -32,9 +30,8 @@ pub(crate) struct Broker {
 
 impl Broker {
     pub(crate) async fn connect(amqp: &Amqp) -> Result<Self, RigError> {
-        let properties = ConnectionProperties::default().with_connection_name("drainbench rig".into());
         let connected = async {
-            let connection = Connection::connect(&amqp.url, properties).await?;
+            let connection = amqp.0.connect("drainbench rig").await?;
             let channel = connection.create_channel().await?;
             Ok(Self { connection, channel })
         };
@@ -133,9 +130,9 @@ fn refusal(doing: &str, reason: impl std::fmt::Display) -> RigError {
 
 /// Says hello without credentials and returns the broker's version: the `version` of its first frame's server
 /// properties, which the client keeps to itself.
-pub(crate) async fn version(addr: SocketAddr) -> std::io::Result<String> {
+pub(crate) async fn version(url: &BrokerUrl) -> std::io::Result<String> {
     let greeting = async {
-        let mut stream = TcpStream::connect(addr).await?;
+        let mut stream = url.dial().await?;
         stream.write_all(b"AMQP\x00\x00\x09\x01").await?;
         let mut header = [0; 7];
         stream.read_exact(&mut header).await?;

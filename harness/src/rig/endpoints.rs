@@ -1,8 +1,8 @@
 //! Where the servers are and how to get in. Holds passwords: nothing here is ever shown but [`Endpoints::at`].
 
-use std::{net::SocketAddr, str::FromStr, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
-use lapin::uri::{AMQPScheme, AMQPUri};
+use drainer::{BrokerUrl, BrokerUrlError};
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 
 use super::{RigError, ServerKind};
@@ -24,13 +24,7 @@ pub(crate) struct Endpoints {
 
 /// The broker's URL.
 #[derive(Clone)]
-pub(crate) struct Amqp {
-    /// As it was given or made up.
-    pub(crate) url: String,
-    /// Host, without brackets.
-    host: String,
-    port: u16,
-}
+pub(crate) struct Amqp(pub(crate) BrokerUrl);
 
 impl Endpoints {
     /// Reads both URLs.
@@ -38,6 +32,8 @@ impl Endpoints {
         let database = database_url
             .parse::<PgConnectOptions>()
             .ok()
+            // A part of the password would be taken for the host, and shown.
+            .filter(|_| !drainer::broker_url::is_ambiguous(database_url))
             .filter(|_| ["postgres://", "postgresql://"].iter().any(|scheme| database_url.starts_with(scheme)))
             .ok_or_else(|| RigError::Misconfigured {
                 what: "DRAINBENCH_DATABASE_URL is not a PostgreSQL URL".to_owned(),
@@ -95,44 +91,36 @@ pub(crate) fn no_answer() -> String {
 
 impl Amqp {
     fn parse(url: &str) -> Result<Self, RigError> {
-        let wrong = |what: &str, way_out: &str| RigError::Misconfigured {
+        let wrong = |what: String, way_out: &str| RigError::Misconfigured {
             what: format!("DRAINBENCH_AMQP_URL {what}"),
             way_out: way_out.to_owned(),
         };
-        let form = "Write it as amqp://user:password@host:port/vhost, special characters percent-encoded (the vhost / is \
-                    %2f)";
-        // The client takes such an address for a missing one and goes to localhost: to another broker.
         if url.contains("@[") || url.contains("//[") {
             return Err(wrong(
-                "holds an IPv6 address, which the client library can't read",
+                "holds an IPv6 address, which the client library can't read".to_owned(),
                 "Give a host name that leads there",
             ));
         }
-        // Its own error would repeat the URL, password and all.
-        let parsed = AMQPUri::from_str(url).map_err(|_| wrong("is not an AMQP URL", form))?;
-        match parsed.scheme {
-            AMQPScheme::AMQP => {}
-            AMQPScheme::AMQPS => {
-                return Err(wrong(
-                    "asks for TLS, which this release does not speak: drainers go through a delay line on loopback, \
-                     whose name no certificate has",
-                    "Give an amqp:// URL",
-                ));
-            }
+        match url.parse::<BrokerUrl>() {
+            Ok(url) => Ok(Self(url)),
+            Err(BrokerUrlError::NotAmqp) => Err(wrong(
+                "is not an AMQP URL".to_owned(),
+                "Write it as amqp://user:password@host:port/vhost, special characters percent-encoded (the vhost / is \
+                 %2f), or amqps://... for TLS",
+            )),
+            Err(error) => Err(wrong(format!("can't be used: {error}"), "Correct it, or take it out")),
         }
-        let host = parsed.authority.host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self { url: url.to_owned(), host, port: parsed.authority.port })
     }
 
     /// `host:port`.
     pub(crate) fn at(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        self.0.address()
     }
 
     /// Its addresses.
     pub(crate) async fn addresses(&self) -> Result<Vec<SocketAddr>, RigError> {
         let found =
-            tokio::time::timeout(CONNECT_WITHIN, tokio::net::lookup_host((self.host.as_str(), self.port)));
+            tokio::time::timeout(CONNECT_WITHIN, tokio::net::lookup_host((self.0.host(), self.0.port())));
         match found.await {
             Ok(Ok(addresses)) => Ok(addresses.collect()),
             Ok(Err(error)) => Err(self.unreachable(error.to_string())),
@@ -145,20 +133,29 @@ impl Amqp {
         RigError::Unreachable { server: ServerKind::RabbitMq, at: self.at(), reason }
     }
 
-    /// The same credentials and vhost, by way of `addr`.
-    pub(crate) fn via(&self, addr: SocketAddr) -> String {
-        let Some((scheme, rest)) = self.url.split_once("://") else { return self.url.clone() };
+    /// The same credentials and vhost, by way of `addr`. With TLS the certificate must still be the broker's: its name
+    /// goes along.
+    pub(crate) fn via(&self, addr: SocketAddr) -> Result<BrokerUrl, BrokerUrlError> {
+        let (scheme, rest) = self.0.as_str().split_once("://").ok_or(BrokerUrlError::NotAmqp)?;
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(end);
-        match authority.rsplit_once('@') {
-            Some((user, _)) => format!("{scheme}://{user}@{addr}{tail}"),
-            None => format!("{scheme}://{addr}{tail}"),
+        let tail = tail.split('#').next().unwrap_or_default();
+        let user = authority.rsplit_once('@').map_or(String::new(), |(user, _)| format!("{user}@"));
+        let mut url = format!("{scheme}://{user}{addr}{tail}");
+        let query = tail.split_once('?').map_or("", |(_, query)| query);
+        if self.0.is_encrypted() && !query.split('&').any(|pair| pair.starts_with("server_name_indication="))
+        {
+            let and = if tail.contains('?') { '&' } else { '?' };
+            url.push_str(&format!("{and}server_name_indication={}", self.0.server_name()));
         }
+        url.parse()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use lapin::uri::AMQPUri;
+
     use super::*;
 
     const PG: &str = "postgres://me:se%40cret@db.example:6543/app";
@@ -172,13 +169,20 @@ mod tests {
                 "amqp://u:p%40ss@127.0.0.1:4000/%2fv?heartbeat=10",
             ),
             ("amqp://mq.example", "amqp://127.0.0.1:4000"),
+            ("amqps://u:p@mq.example/v", "amqps://u:p@127.0.0.1:4000/v?server_name_indication=mq.example"),
+            (
+                "amqps://u:p@mq.example/v?heartbeat=10",
+                "amqps://u:p@127.0.0.1:4000/v?heartbeat=10&server_name_indication=mq.example",
+            ),
+            (
+                "amqps://u:p@mq.example/v?server_name_indication=other",
+                "amqps://u:p@127.0.0.1:4000/v?server_name_indication=other",
+            ),
         ] {
             let endpoints = Endpoints::parse(PG, url).unwrap();
-            assert_eq!(endpoints.amqp.via(addr), expected);
-            assert_eq!(
-                AMQPUri::from_str(&endpoints.amqp.via(addr)).unwrap().vhost,
-                AMQPUri::from_str(url).unwrap().vhost
-            );
+            let via = endpoints.amqp.via(addr).unwrap();
+            assert_eq!(via.as_str(), expected);
+            assert_eq!(via.as_str().parse::<AMQPUri>().unwrap().vhost, url.parse::<AMQPUri>().unwrap().vhost);
         }
     }
 
@@ -195,9 +199,12 @@ mod tests {
             ("mysql://u:hidden@h/d", "amqp://h", "DRAINBENCH_DATABASE_URL"),
             (PG, "amqp://u:hidden@[2001:db8::1]:5672/%2f", "IPv6"),
             ("postgres://u:hidden@h:port/d", "amqp://h", "DRAINBENCH_DATABASE_URL"),
+            ("postgres://me:a@hidden/p@h/d", "amqp://h", "DRAINBENCH_DATABASE_URL"),
+            (PG, "amqp://me:1/hidden@h/v", "DRAINBENCH_AMQP_URL"),
             (PG, "http://u:hidden@h", "DRAINBENCH_AMQP_URL"),
             (PG, "amqp://u:hidden@h:port", "DRAINBENCH_AMQP_URL"),
-            (PG, "amqps://u:hidden@h", "TLS"),
+            (PG, "amqps://u:hidden@h?cacertfile=/no/such.pem", "/no/such.pem"),
+            (PG, "amqps://u:hidden@h?verify=verify_none", "verify_peer"),
         ] {
             let Err(error) = Endpoints::parse(database, amqp) else { panic!("{database} {amqp} was taken") };
             let said = error.to_string();

@@ -63,6 +63,23 @@ pub(crate) fn base() -> PathBuf {
     std::path::absolute(&told).unwrap_or(told)
 }
 
+/// Where a path means the same: this boot of this machine, and these mounts of it. A container, or another machine that
+/// shares the engine, has others.
+pub(crate) fn place() -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mounts = fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
+    format!("{} {}", boot.trim(), mounts.display())
+}
+
+/// Whether nobody lives any more who would remove a folder of ours: it is gone, or its lock is free. One that can't be
+/// looked into (another user's) is somebody's.
+pub(crate) fn is_dead(folder: &Path) -> bool {
+    match File::open(folder.join(LOCK)) {
+        Ok(lock) => lock.try_lock().is_ok(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
 /// Shares a folder's lock.
 pub(crate) fn lock_shared(folder: &Path) -> Option<File> {
     let lock = File::open(folder.join(LOCK)).ok()?;
@@ -128,6 +145,20 @@ mod tests {
         let found = abandoned(base.path());
         assert_eq!(found.iter().map(|(path, _)| path).collect::<Vec<_>>(), vec![&path]);
         assert!(abandoned(base.path()).is_empty(), "another sweeper is at it");
+    }
+
+    #[test]
+    fn a_run_is_dead_when_its_lock_is_free_or_gone_and_not_when_it_cannot_be_seen() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("drainbench_ab12cd34");
+        assert!(is_dead(&path));
+        let held = Folder::make(path.clone()).unwrap();
+        assert!(!is_dead(&path));
+        drop(held);
+        assert!(is_dead(&path));
+        // Nobody may open what is no file's child, root neither.
+        fs::write(base.path().join("file"), "").unwrap();
+        assert!(!is_dead(&base.path().join("file/drainbench_ab12cd34")));
     }
 
     #[test]

@@ -166,7 +166,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub fn main() -> Exit {
     // Away from the terminal, so that its signals go to the harness alone. It fails only where that is so already.
     let _ = rustix::process::setsid();
-    let _ = std::env::set_current_dir("/");
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return Exit::Environment;
     };

@@ -2,8 +2,11 @@
 
 mod binaries;
 mod broker;
+mod containers;
 pub mod delay_line;
+mod docker;
 mod endpoints;
+mod engine;
 mod folder;
 pub mod guard;
 mod names;
@@ -15,6 +18,7 @@ mod rabbitmq;
 mod run_lock;
 mod secret;
 mod server;
+mod space;
 pub mod survey;
 mod sweep;
 mod teardown;
@@ -26,7 +30,9 @@ use std::{collections::BTreeMap, env::VarError, fmt, path::PathBuf, time::Durati
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
+pub use containers::{Containers, Cpus, ImageName, Memory, Unfit};
 pub(crate) use endpoints::without_brackets;
+pub use space::Separation;
 pub use vitals::Vitals;
 pub use world::{ServiceWorld, World};
 
@@ -80,6 +86,31 @@ pub struct RigRequest {
     pub exe: PathBuf,
     /// `DRAINBENCH_DATABASE_URL`, `DRAINBENCH_AMQP_URL`, when set.
     pub external: (Option<String>, Option<String>),
+    /// What servers in containers are to be made of.
+    pub wishes: Wishes,
+}
+
+/// Who wishes what of servers in containers.
+#[derive(Debug, Clone, Default)]
+pub struct Wishes {
+    /// The command line; goes before all.
+    pub arguments: Containers,
+    /// The environment; it is also `docker compose`'s.
+    pub environment: Containers,
+    /// The scenario.
+    pub scenario: Containers,
+}
+
+impl Wishes {
+    /// What holds.
+    fn all(&self) -> Containers {
+        self.arguments.clone().or(self.environment.clone()).or(self.scenario.clone())
+    }
+
+    /// What was asked of this run. A variable may be set for somebody else.
+    fn asked(&self) -> Containers {
+        self.arguments.clone().or(self.scenario.clone())
+    }
 }
 
 impl RigRequest {
@@ -87,7 +118,7 @@ impl RigRequest {
     /// as the guard.
     ///
     /// # Errors
-    /// When the binary's own path is unknown.
+    /// When the binary's own path is unknown, or a variable says what cannot be.
     pub fn from_env(choice: RigChoice, pg_bin: Option<PathBuf>) -> Result<Self, RigError> {
         let set = |name: &str| match std::env::var(name) {
             Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
@@ -101,7 +132,21 @@ impl RigRequest {
             Some(exe) => exe.into(),
             None => std::env::current_exe().map_err(RigError::refused("find its own binary"))?,
         };
-        Ok(Self { choice, pg_bin, exe, external: (set(DATABASE_URL)?, set(AMQP_URL)?) })
+        let image = |name: &str| -> Result<Option<ImageName>, RigError> {
+            let Some(value) = set(name)? else { return Ok(None) };
+            value.parse().map(Some).map_err(|unfit: Unfit| RigError::Misconfigured {
+                what: format!("{name} is {value:?} and {}", unfit.rule),
+                way_out: "Write it as postgres:17 or registry/name:tag".to_owned(),
+            })
+        };
+        let [postgres_image, rabbitmq_image] = containers::IMAGE_VARIABLES.map(image);
+        let environment = Containers {
+            postgres_image: postgres_image?,
+            rabbitmq_image: rabbitmq_image?,
+            ..Containers::default()
+        };
+        let wishes = Wishes { environment, ..Wishes::default() };
+        Ok(Self { choice, pg_bin, exe, external: (set(DATABASE_URL)?, set(AMQP_URL)?), wishes })
     }
 }
 
@@ -112,6 +157,7 @@ impl fmt::Debug for RigRequest {
             .field("choice", &self.choice)
             .field("pg_bin", &self.pg_bin)
             .field("exe", &self.exe)
+            .field("wishes", &self.wishes)
             .finish_non_exhaustive()
     }
 }
@@ -127,8 +173,11 @@ pub const AMQP_URL: &str = "DRAINBENCH_AMQP_URL";
 pub struct RigFacts {
     /// Which it is.
     pub kind: RigKind,
-    /// Why it was taken, and why others were not.
+    /// Why it was taken, why others were not, and what can't be done or seen on it.
     pub why: Vec<String>,
+    /// What keeps services apart.
+    #[serde(default)]
+    pub separation: Separation,
     /// `server_version`.
     pub postgres_version: String,
     /// The broker's own word.
@@ -136,8 +185,32 @@ pub struct RigFacts {
     /// Settings that decide what is measured: fsync, synchronous_commit, full_page_writes, wal_level,
     /// shared_buffers, max_connections, commit_delay, commit_siblings.
     pub postgres_settings: BTreeMap<String, String>,
+    /// What the servers run in, where that is containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containers: Option<ContainerFacts>,
     /// Seconds until ready.
     pub ready_seconds: f64,
+}
+
+/// What a report says of servers in containers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ContainerFacts {
+    /// `Docker 28.2.2`
+    pub engine: String,
+    /// Name of PostgreSQL's image.
+    pub postgres_image: ImageName,
+    /// What that name meant, `sha256:...`.
+    pub postgres_image_id: String,
+    /// Name of RabbitMQ's image.
+    pub rabbitmq_image: ImageName,
+    /// What that name meant, `sha256:...`.
+    pub rabbitmq_image_id: String,
+    /// CPUs that each server might use; none: all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Cpus>,
+    /// Memory that each server might use, bytes; none: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<Memory>,
 }
 
 /// One of a rig's servers.
@@ -191,7 +264,10 @@ pub enum RigError {
         reason: String,
     },
     /// A server of ours did not start.
-    #[error("{server} did not start: {reason}. The end of its log:\n{log}")]
+    #[error(
+        "{server} did not start: {reason}.{}",
+        if log.is_empty() { String::new() } else { format!(" The end of its log:\n{log}") }
+    )]
     NotStarted {
         /// Which.
         server: ServerKind,
@@ -262,12 +338,13 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Brings the servers up, or connects, and proves them with a probe event.
+    /// Brings the servers up, or connects, and proves them with a probe event. `say` is told what takes long (an image
+    /// that is pulled), a line at a time.
     ///
     /// # Errors
     /// What is missing and how to get it. Nothing is left running.
-    pub async fn provision(request: &RigRequest) -> Result<Self, RigError> {
-        provision::provision(request).await
+    pub async fn provision(request: &RigRequest, say: &(dyn Fn(&str) + Sync)) -> Result<Self, RigError> {
+        Box::pin(provision::provision(request, say)).await
     }
 
     /// For the record.
@@ -305,18 +382,25 @@ impl Rig {
         Vitals::read(&self.endpoints).await
     }
 
-    /// Connections that may be opened: `max_connections` minus reserved ones minus those in use by others.
+    /// Connections that may be opened: `max_connections` minus reserved ones minus those in use by others, or what the
+    /// limits of the role and of the database leave, whichever is least.
     ///
     /// # Errors
     /// When the server does not answer.
     pub async fn free_connections(&self) -> Result<u32, RigError> {
         // Our own connection here is closed before anybody else opens one.
-        const SQL: &str = "SELECT current_setting('max_connections')::int8 \
+        const SQL: &str = "SELECT least(current_setting('max_connections')::int8 \
                            - current_setting('superuser_reserved_connections')::int8 \
                            - coalesce(current_setting('reserved_connections', true), '0')::int8 \
-                           - (SELECT coalesce(sum(numbackends), 0)::int8 FROM pg_stat_database) + 1";
+                           - (SELECT coalesce(sum(numbackends), 0)::int8 FROM pg_stat_database), \
+                           (SELECT nullif(rolconnlimit, -1) - (SELECT count(*) FROM pg_stat_activity \
+                           WHERE usesysid = own.oid) FROM pg_roles AS own WHERE rolname = current_user), \
+                           (SELECT nullif(datconnlimit, -1) - (SELECT numbackends FROM pg_stat_database AS stats \
+                           WHERE stats.datid = own.oid) FROM pg_database AS own \
+                           WHERE datname = current_database() AND $1)) + 1";
         let mut connection = self.endpoints.connect().await?;
         let free: i64 = sqlx::query_scalar(SQL)
+            .bind(self.facts.separation == Separation::Schemas)
             .fetch_one(&mut connection)
             .await
             .map_err(RigError::refused("count free connections"))?;
@@ -345,7 +429,10 @@ impl Rig {
     /// URLs of both servers, under the names an external rig reads them from. Secret.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, String); 2] {
-        [(DATABASE_URL, self.endpoints.database_url.clone()), (AMQP_URL, self.endpoints.amqp.url.clone())]
+        [
+            (DATABASE_URL, self.endpoints.database_url.clone()),
+            (AMQP_URL, self.endpoints.amqp.0.as_str().to_owned()),
+        ]
     }
 
     /// Stops what was started, removes what was made.

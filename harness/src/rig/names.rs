@@ -9,6 +9,11 @@ pub(crate) const PREFIX: &str = "drainbench_";
 /// Last part of the name of what a probe event goes through.
 const PROBE: &str = "probe";
 
+/// Last part of the name of a container.
+pub(crate) const POSTGRES: &str = "postgres";
+/// Last part of the name of a container.
+pub(crate) const RABBITMQ: &str = "rabbitmq";
+
 /// Name of a database, exchange and queue: `drainbench_<run>_c<cell>r<round>_<service>`. At most 44 bytes (PostgreSQL
 /// takes 63) with four digits each.
 pub(crate) fn service(run: &str, cell_index: usize, round: u32, service: &str) -> String {
@@ -18,6 +23,16 @@ pub(crate) fn service(run: &str, cell_index: usize, round: u32, service: &str) -
 /// Name of what a probe event goes through.
 pub(crate) fn probe(run: &str) -> String {
     format!("{PREFIX}{run}_{PROBE}")
+}
+
+/// Name of a run's container.
+pub(crate) fn container(run: &str, server: &str) -> String {
+    format!("{PREFIX}{run}_{server}")
+}
+
+/// Whether a container is called like one of `run`.
+pub(crate) fn is_container(name: &str, run: &str) -> bool {
+    is_run(run) && [POSTGRES, RABBITMQ].iter().any(|server| name == container(run, server))
 }
 
 /// Name of a run's temporary folder.

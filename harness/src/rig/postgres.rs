@@ -10,9 +10,13 @@ use super::{
     binaries::Postgres,
     guard::Guard,
     secret,
-    server::{ATTEMPTS, Ground, LOOK_EVERY, Server, free_port, lost_its_port, search_path},
+    server::{ATTEMPTS, Ground, LOOK_EVERY, Server, Starting, free_port, lost_its_port, search_path},
     teardown::Held,
 };
+
+/// What every server of ours runs with. Durability is on, or nothing measured would mean anything.
+pub(super) const SETTINGS: [(&str, &str); 4] =
+    [("max_connections", "300"), ("fsync", "on"), ("synchronous_commit", "on"), ("full_page_writes", "on")];
 
 /// Its superuser.
 const USER: &str = "drainbench";
@@ -84,14 +88,16 @@ async fn init(ground: &Ground, binaries: &Postgres, data: &Path, password: &str)
 /// Later lines win, so that a second attempt just adds its port.
 fn configure(data: &Path, port: u16) -> std::io::Result<()> {
     let mut file = OpenOptions::new().append(true).open(data.join("postgresql.conf"))?;
+    let own: String = SETTINGS.iter().map(|(name, value)| format!("{name} = {value}\n")).collect();
     write!(
         file,
-        "\nlisten_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = ''\nmax_connections = 300\n\
-         fsync = on\nsynchronous_commit = on\nlogging_collector = off\nlog_destination = 'stderr'\n"
+        "\nlisten_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = ''\nlogging_collector = off\n\
+         log_destination = 'stderr'\n{own}"
     )
 }
 
-async fn ready(server: &mut Server, url: &str) -> Result<(), RigError> {
+/// Waits until it lets us in.
+pub(super) async fn ready(server: &mut impl Starting, url: &str) -> Result<(), RigError> {
     let options: PgConnectOptions = url.parse().map_err(RigError::refused("read its own PostgreSQL URL"))?;
     let deadline = Instant::now() + READY_WITHIN;
     loop {
@@ -100,11 +106,12 @@ async fn ready(server: &mut Server, url: &str) -> Result<(), RigError> {
         if let Ok(Ok(connection)) = connected {
             let _ = connection.close().await;
             // Not another server that took the port.
-            return server.check();
+            return server.check().await;
         }
-        server.check()?;
+        server.check().await?;
         if Instant::now() >= deadline {
-            return Err(server.not_started(format!("it did not answer within {} s", READY_WITHIN.as_secs())));
+            let reason = format!("it did not answer within {} s", READY_WITHIN.as_secs());
+            return Err(server.not_started(reason).await);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

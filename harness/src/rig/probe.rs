@@ -1,24 +1,24 @@
 //! A rig is ready when an event has gone through it end to end: committed as a row, published, confirmed, consumed.
 
-use sqlx::{AssertSqlSafe, Connection};
+use sqlx::Connection;
 
-use super::{RigError, broker::Broker, endpoints::Endpoints, names, teardown};
+use super::{RigError, broker::Broker, endpoints::Endpoints, names, space::Separation, teardown};
 use crate::scenario::{BrokerSettings, QueueKind};
 
-/// Sends it, through a database, exchange and queue of its own, which are gone after.
+/// Sends it, through a database or schema, exchange and queue of its own, which are gone after.
 ///
 /// # Errors
 /// What did not work. What was made is removed.
-pub(crate) async fn send(endpoints: &Endpoints, run: &str) -> Result<(), RigError> {
+pub(crate) async fn send(endpoints: &Endpoints, space: Separation, run: &str) -> Result<(), RigError> {
     let name = names::probe(run);
-    let sent = through(endpoints, &name).await;
+    let sent = through(endpoints, space, &name).await;
     let left = teardown::remove(endpoints, std::slice::from_ref(&name)).await;
     sent?;
     if left.is_empty() { Ok(()) } else { Err(RigError::Left(left)) }
 }
 
-async fn through(endpoints: &Endpoints, name: &str) -> Result<(), RigError> {
-    let body = commit(endpoints, name).await?;
+async fn through(endpoints: &Endpoints, space: Separation, name: &str) -> Result<(), RigError> {
+    let body = commit(endpoints, space, name).await?;
     let settings =
         BrokerSettings { latency: std::time::Duration::ZERO, queue: QueueKind::Classic, max_length: 0 };
     let broker = Broker::connect(&endpoints.amqp).await?;
@@ -28,10 +28,10 @@ async fn through(endpoints: &Endpoints, name: &str) -> Result<(), RigError> {
     Ok(())
 }
 
-/// Commits a row in a new database and reads it back on another connection.
-async fn commit(endpoints: &Endpoints, name: &str) -> Result<String, RigError> {
-    create_database(endpoints, name).await?;
-    let options = endpoints.database.clone().database(name);
+/// Commits a row in a new database or schema and reads it back on another connection.
+async fn commit(endpoints: &Endpoints, space: Separation, name: &str) -> Result<String, RigError> {
+    space.make(endpoints, name).await?;
+    let options = space.options(endpoints, name);
     let refused = || RigError::refused::<sqlx::Error>("commit a probe event");
     let mut writer = endpoints.connect_to(&options).await?;
     sqlx::raw_sql("CREATE TABLE probe (body text NOT NULL)").execute(&mut writer).await.map_err(refused())?;
@@ -46,15 +46,4 @@ async fn commit(endpoints: &Endpoints, name: &str) -> Result<String, RigError> {
     let body = sqlx::query_scalar("SELECT body FROM probe").fetch_one(&mut reader).await.map_err(refused())?;
     let _ = tokio::join!(writer.close(), reader.close());
     Ok(body)
-}
-
-/// Makes an empty database. Its template is the one that nobody can be connected to.
-pub(crate) async fn create_database(endpoints: &Endpoints, name: &str) -> Result<(), RigError> {
-    let mut connection = endpoints.connect().await?;
-    sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE \"{name}\" TEMPLATE template0")))
-        .execute(&mut connection)
-        .await
-        .map_err(RigError::refused(format!("create database {name}")))?;
-    let _ = connection.close().await;
-    Ok(())
 }

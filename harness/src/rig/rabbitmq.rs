@@ -14,7 +14,7 @@ use super::{
     broker,
     guard::Guard,
     secret,
-    server::{ATTEMPTS, Ground, LOOK_EVERY, Server, free_port, lost_its_port, search_path},
+    server::{ATTEMPTS, Ground, LOOK_EVERY, Server, Starting, free_port, lost_its_port, search_path},
     teardown::Held,
 };
 
@@ -83,14 +83,12 @@ impl Node<'_> {
             answers(&mut port_mapper, ports.port_mapper).await?;
             let mut server = self.start_server(&ports)?;
             hold(&server);
-            ready(&mut server, ports.amqp).await?;
-            Ok(server)
+            let url = format!("amqp://{USER}:{}@127.0.0.1:{}/%2f", self.password, ports.amqp);
+            ready(&mut server, &url).await?;
+            Ok((server, url))
         };
         match started.await {
-            Ok(server) => {
-                let url = format!("amqp://{USER}:{}@127.0.0.1:{}/%2f", self.password, ports.amqp);
-                Ok(Started { server, port_mapper, url })
-            }
+            Ok((server, url)) => Ok(Started { server, port_mapper, url }),
             Err(error) => {
                 port_mapper.kill().await;
                 Err(error)
@@ -174,26 +172,27 @@ fn local(port: u16) -> SocketAddr {
 async fn answers(port_mapper: &mut Server, port: u16) -> Result<(), RigError> {
     let deadline = Instant::now() + READY_WITHIN;
     while TcpStream::connect(local(port)).await.is_err() {
-        port_mapper.check()?;
+        port_mapper.check().await?;
         if Instant::now() >= deadline {
-            return Err(
-                port_mapper.not_started(format!("epmd did not answer within {} s", READY_WITHIN.as_secs()))
-            );
+            let reason = format!("epmd did not answer within {} s", READY_WITHIN.as_secs());
+            return Err(port_mapper.not_started(reason).await);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    port_mapper.check()
+    port_mapper.check().await
 }
 
 /// Waits until the broker greets: it opens its port as the last thing it does.
-async fn ready(server: &mut Server, port: u16) -> Result<(), RigError> {
+pub(super) async fn ready(server: &mut impl Starting, url: &str) -> Result<(), RigError> {
+    let url = url.parse().map_err(RigError::refused("read its own RabbitMQ URL"))?;
     let deadline = Instant::now() + READY_WITHIN;
-    while broker::version(local(port)).await.is_err() {
-        server.check()?;
+    while broker::version(&url).await.is_err() {
+        server.check().await?;
         if Instant::now() >= deadline {
-            return Err(server.not_started(format!("it did not answer within {} s", READY_WITHIN.as_secs())));
+            let reason = format!("it did not answer within {} s", READY_WITHIN.as_secs());
+            return Err(server.not_started(reason).await);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    server.check()
+    server.check().await
 }

@@ -151,6 +151,14 @@ pub(crate) fn search_path(first: &Path) -> OsString {
     path
 }
 
+/// A server of ours that is on its way up, whatever it runs in.
+pub(crate) trait Starting {
+    /// Fails when it has ended.
+    async fn check(&mut self) -> Result<(), RigError>;
+    /// Why it did not start, with the end of its log.
+    async fn not_started(&self, reason: String) -> RigError;
+}
+
 /// A server that was started. It does not end on drop: the guard knows it and ends it the way it must be.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -181,27 +189,12 @@ impl Server {
         process::Process::of(self.child.id()?)
     }
 
-    /// Fails when it has ended.
-    pub(crate) fn check(&mut self) -> Result<(), RigError> {
-        match self.child.try_wait() {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(self.not_started(format!("it ended ({status})"))),
-            Err(error) => Err(self.not_started(format!("it can't be watched ({error})"))),
-        }
-    }
-
-    /// Why it did not start, with the end of its log.
-    pub(crate) fn not_started(&self, reason: String) -> RigError {
-        RigError::NotStarted { server: self.kind, reason, log: self.log() }
-    }
-
     /// The last lines of its log.
     fn log(&self) -> String {
         let texts = self.logs.iter().filter_map(|log| fs::read(log).ok());
         let text =
             texts.map(|text| String::from_utf8_lossy(&text).into_owned()).collect::<Vec<_>>().join("\n");
-        let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+        last_lines(&text)
     }
 
     /// Ends it without a choice.
@@ -209,6 +202,26 @@ impl Server {
         // It fails only where it has ended.
         let _ = self.child.kill().await;
     }
+}
+
+impl Starting for Server {
+    async fn check(&mut self) -> Result<(), RigError> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.not_started(format!("it ended ({status})")).await),
+            Err(error) => Err(self.not_started(format!("it can't be watched ({error})")).await),
+        }
+    }
+
+    async fn not_started(&self, reason: String) -> RigError {
+        RigError::NotStarted { server: self.kind, reason, log: self.log() }
+    }
+}
+
+/// The end of a log, as an error shows it.
+pub(crate) fn last_lines(text: &str) -> String {
+    let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }
 
 /// Whether a server ended because somebody else was faster to take its port.

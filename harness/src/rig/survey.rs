@@ -1,9 +1,15 @@
 //! Which rigs this machine can run, without starting one.
 
 use super::{
-    AMQP_URL, DATABASE_URL, RigError, RigKind, RigRequest, binaries, broker::Broker, endpoints::Endpoints,
-    provision::NO_DOCKER,
+    AMQP_URL, DATABASE_URL, RigError, RigKind, RigRequest, binaries,
+    broker::Broker,
+    containers::ImageName,
+    endpoints::Endpoints,
+    engine::Engine,
+    provision::refuse_pooler,
+    space::{Rights, Separation},
 };
+use sqlx::PgConnection;
 
 /// What was found of one rig.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,9 +24,30 @@ pub struct Finding {
 
 /// Looks at each rig, in the order in which `auto` takes them.
 pub async fn survey(request: &RigRequest) -> Vec<Finding> {
-    let docker =
-        Finding { kind: RigKind::Docker, works: false, lines: vec![format!("not there yet: {NO_DOCKER}")] };
-    vec![external(request).await, docker, local(request)]
+    let (external, docker) = tokio::join!(external(request), docker(request));
+    vec![external, docker, local(request)]
+}
+
+/// An image that is not there is asked for at its registry, and not pulled.
+async fn docker(request: &RigRequest) -> Finding {
+    let finding = |works, lines| Finding { kind: RigKind::Docker, works, lines };
+    let engine = match Engine::connect().await {
+        Ok(engine) => engine,
+        Err(error) => return finding(false, vec![error.to_string()]),
+    };
+    let [postgres, rabbitmq] = request.wishes.all().images();
+    let (postgres, rabbitmq) = tokio::join!(image(&engine, &postgres), image(&engine, &rabbitmq));
+    let works = postgres.is_ok() && rabbitmq.is_ok();
+    let images = [postgres, rabbitmq].map(|image| image.unwrap_or_else(|error| error.to_string()));
+    finding(works, [format!("{} answers", engine.version)].into_iter().chain(images).collect())
+}
+
+async fn image(engine: &Engine, name: &ImageName) -> Result<String, RigError> {
+    if engine.image(name).await?.is_some() {
+        return Ok(format!("image {name} is there"));
+    }
+    engine.can_pull(name).await?;
+    Ok(format!("image {name} is not there; its registry has it, and the first run pulls it"))
 }
 
 async fn external(request: &RigRequest) -> Finding {
@@ -36,18 +63,42 @@ async fn external(request: &RigRequest) -> Finding {
         Err(error) => return finding(false, vec![error.to_string()]),
     };
     let (database, broker) = tokio::join!(endpoints.connect(), Broker::connect(&endpoints.amqp));
-    let works = database.is_ok() && broker.is_ok();
+    let (database, rights) = match database {
+        Ok(mut connection) => {
+            let rights = rights(&mut connection).await;
+            (Ok(()), Some(refuse_pooler(&endpoints).await.and(rights)))
+        }
+        Err(error) => (Err(error), None),
+    };
+    let works = database.is_ok() && broker.is_ok() && rights.as_ref().is_some_and(Result::is_ok);
     let line = |name: &str, at: String, error: Option<&RigError>| {
         error.map_or_else(|| format!("{name} answers at {at}"), ToString::to_string)
     };
-    let lines = vec![
-        line("PostgreSQL", endpoints.database_at(), database.as_ref().err()),
-        line("RabbitMQ", endpoints.amqp.at(), broker.as_ref().err()),
-    ];
+    let mut lines = vec![line("PostgreSQL", endpoints.database_at(), database.as_ref().err())];
+    lines.extend(rights.map(|rights| rights.unwrap_or_else(|error| error.to_string())));
+    lines.push(line("RabbitMQ", endpoints.amqp.at(), broker.as_ref().err()));
     if let Ok(broker) = broker {
         broker.close().await;
     }
     finding(works, lines)
+}
+
+/// What the role may do there.
+async fn rights(connection: &mut PgConnection) -> Result<String, RigError> {
+    let version: String = sqlx::query_scalar("SELECT current_setting('server_version')")
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(RigError::refused("ask for the version"))?;
+    let rights = Rights::read(connection).await?;
+    let space = match rights.separation()? {
+        Separation::Databases => "may create databases",
+        Separation::Schemas => "may create schemas and no databases",
+    };
+    let lacks = [(rights.checkpoint, "pg_checkpoint"), (rights.read_all_stats, "pg_monitor")];
+    let lacks: Vec<_> = lacks.iter().filter(|(has, _)| !has).map(|(_, role)| *role).collect();
+    let lacks =
+        if lacks.is_empty() { String::new() } else { format!(", is no member of {}", lacks.join(" and ")) };
+    Ok(format!("PostgreSQL {version}; the role {space}{lacks}"))
 }
 
 fn local(request: &RigRequest) -> Finding {

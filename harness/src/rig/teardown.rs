@@ -4,15 +4,17 @@ use std::{fs, io, path::PathBuf, time::Duration};
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use sqlx::Connection;
 use tokio::time::Instant;
 
 use super::{
     RigError,
     broker::Broker,
     endpoints::Endpoints,
+    engine::Engine,
     names,
     process::{self, Process},
+    space,
 };
 
 /// How long a child may take to stop by itself: a drainer then gives back what it claimed.
@@ -21,8 +23,11 @@ const CHILD_GRACE: Duration = Duration::from_secs(3);
 /// How long PostgreSQL may take to stop at once. A hard kill would leave its shared memory behind.
 const SERVER_GRACE: Duration = Duration::from_secs(5);
 
+/// How long a container whose harness is gone may take to appear: an engine that copies its layers takes seconds.
+const MADE_WITHIN: Duration = Duration::from_secs(5);
+
 /// How long a database that is in use may resist.
-const DROP_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const DROP_WITHIN: Duration = Duration::from_secs(10);
 
 /// Something that must not outlive the rig. One JSON line to the guard each.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,6 +39,13 @@ pub(crate) enum Held {
     Postgres(Process),
     /// The broker or its port mapper.
     Server(Process),
+    /// Containers of a run.
+    Containers {
+        /// The run.
+        run: String,
+    },
+    /// That all of them are there: until then one may be in the making, and appear later.
+    ContainersAreMade,
     /// The folder of our own servers.
     Folder(PathBuf),
     /// Databases, exchanges and queues of a run on servers that stay. The URLs are secret.
@@ -64,6 +76,17 @@ pub(crate) async fn teardown(held: &[Held]) -> Vec<String> {
     if !process::end(others, Signal::KILL, SERVER_GRACE).await {
         left.push("RabbitMQ".to_owned());
     }
+    // Before folders: the lock in one says that its containers are somebody's.
+    for one in held {
+        if let Held::Containers { run } = one {
+            let quiet = if held.iter().any(|one| matches!(one, Held::ContainersAreMade)) {
+                Duration::ZERO
+            } else {
+                MADE_WITHIN
+            };
+            left.extend(remove_containers(run, quiet).await);
+        }
+    }
     for one in held {
         match one {
             Held::Made { run, database_url, amqp_url } => match Endpoints::parse(database_url, amqp_url) {
@@ -71,10 +94,21 @@ pub(crate) async fn teardown(held: &[Held]) -> Vec<String> {
                 Err(error) => left.push(format!("what run {run} made ({error})")),
             },
             Held::Folder(folder) => left.extend(remove_folder(folder.clone()).await),
-            Held::Child(_) | Held::Postgres(_) | Held::Server(_) => {}
+            Held::Child(_)
+            | Held::Postgres(_)
+            | Held::Server(_)
+            | Held::Containers { .. }
+            | Held::ContainersAreMade => {}
         }
     }
     left
+}
+
+async fn remove_containers(run: &str, quiet: Duration) -> Vec<String> {
+    match Engine::connect().await {
+        Ok(engine) => engine.remove_run(run, quiet).await,
+        Err(error) => vec![format!("containers of run {run}, if any ({error})")],
+    }
 }
 
 fn of(held: &[Held], which: impl Fn(&Held) -> Option<Process>) -> Vec<Process> {
@@ -99,38 +133,24 @@ pub(crate) async fn remove_folder(folder: PathBuf) -> Option<String> {
     }
 }
 
-/// Drops every database of a run, and the exchange and queue that are called like it. Returns what is left.
+/// Drops every database and schema of a run, and the exchange and queue that are called like it. Returns what is left.
 pub(crate) async fn remove_run(endpoints: &Endpoints, run: &str) -> Vec<String> {
-    let databases = async {
+    let all = async {
         let mut connection = endpoints.connect().await?;
-        let databases = databases(&mut connection).await?;
+        let all = space::all(&mut connection).await?;
         let _ = connection.close().await;
-        Ok::<_, RigError>(databases)
+        Ok::<_, RigError>(all)
     };
-    match databases.await {
-        Ok(databases) => {
-            let ours: Vec<_> =
-                databases.into_iter().filter(|name| names::run_of(name) == Some(run)).collect();
+    match all.await {
+        Ok(all) => {
+            let ours: Vec<_> = all.into_iter().filter(|name| names::run_of(name) == Some(run)).collect();
             remove(endpoints, &ours).await
         }
         Err(error) => vec![format!("what run {run} made, if anything ({error})")],
     }
 }
 
-/// All databases that are called like ours and that we may drop.
-pub(crate) async fn databases(connection: &mut PgConnection) -> Result<Vec<String>, RigError> {
-    let all: Vec<String> =
-        // Another role's would resist until the deadline, each of them.
-        sqlx::query_scalar(
-            "SELECT datname::text FROM pg_database WHERE NOT datistemplate AND pg_has_role(datdba, 'USAGE')",
-        )
-            .fetch_all(connection)
-            .await
-            .map_err(RigError::refused("list the databases"))?;
-    Ok(all.into_iter().filter(|name| names::run_of(name).is_some()).collect())
-}
-
-/// Removes exchange, queue and database of each name; what is not there is no error. Returns what is left.
+/// Removes exchange, queue, and database or schema of each name; what is not there is no error. Returns what is left.
 pub(crate) async fn remove(endpoints: &Endpoints, names: &[String]) -> Vec<String> {
     if names.is_empty() {
         return Vec::new();
@@ -153,27 +173,9 @@ pub(crate) async fn remove(endpoints: &Endpoints, names: &[String]) -> Vec<Strin
         }
     }
     for name in names {
-        if let Err(error) = drop_database(endpoints, name).await {
-            left.push(format!("database {name} ({error})"));
+        if let Err(error) = space::drop(endpoints, name).await {
+            left.push(format!("database or schema {name} ({error})"));
         }
     }
     left
-}
-
-/// Drops a database and whoever is connected to it. Another cleaner may be at it: then it is tried again.
-async fn drop_database(endpoints: &Endpoints, name: &str) -> Result<(), RigError> {
-    let deadline = Instant::now() + DROP_WITHIN;
-    loop {
-        let mut connection = endpoints.connect().await?;
-        let dropped =
-            sqlx::raw_sql(AssertSqlSafe(format!("DROP DATABASE IF EXISTS \"{name}\" WITH (FORCE)")))
-                .execute(&mut connection)
-                .await;
-        let _ = connection.close().await;
-        match dropped {
-            Ok(_) => return Ok(()),
-            Err(error) if Instant::now() >= deadline => return Err(RigError::refused("drop it")(error)),
-            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
-        }
-    }
 }

@@ -2,9 +2,10 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use drainer::BrokerUrl;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use sqlx::{
-    AssertSqlSafe, Connection, PgConnection,
+    AssertSqlSafe, ConnectOptions as _, Connection, PgConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use tokio::time::Instant;
@@ -15,7 +16,7 @@ use super::{
     delay_line::DelayLine,
     endpoints::{Amqp, CONNECT_WITHIN, Endpoints, no_answer},
     names,
-    probe::create_database,
+    space::Separation,
     teardown,
 };
 use crate::scenario::{Cell, DatabaseSettings};
@@ -39,10 +40,10 @@ const BUSINESS_TABLE: &str = "CREATE TABLE bench_write (\
 pub struct World {
     /// One for each service.
     pub services: Vec<ServiceWorld>,
-    /// AMQP URL of the broker itself: for the sink and `raw` without latency. Never logged.
-    pub broker: String,
-    /// AMQP URL for drainers: through the delay line, whose delay is 0 where the cell has no latency.
-    pub drainer_broker: String,
+    /// The broker itself: for the sink.
+    pub broker: BrokerUrl,
+    /// The broker for drainers: through the delay line, whose delay is 0 where the cell has no latency.
+    pub drainer_broker: BrokerUrl,
     /// The server's maintenance database, with the rights we have.
     pub admin: PgConnectOptions,
     line: DelayLine,
@@ -54,14 +55,45 @@ pub struct World {
 pub struct ServiceWorld {
     /// As in the plan, `svc07`.
     pub name: String,
+    /// `<run>:svc07`: part of the `application_name` of its sessions, the drainer's included.
+    pub tag: String,
     /// Its database (name, credentials, `search_path` where schemas are used). No application_name yet.
     pub database: PgConnectOptions,
     /// Name of its database, or of the common one where schemas are used.
     pub database_name: String,
+    /// Its schema, where services share one database.
+    pub schema: Option<String>,
     /// Its topic exchange.
     pub exchange: String,
     /// Its queue, bound with `#`.
     pub queue: String,
+}
+
+impl ServiceWorld {
+    /// URL of its database for a program of its own. Secret.
+    #[must_use]
+    pub fn database_url(&self) -> String {
+        // The library writes neither an IPv6 address, a user's special characters nor a file in a form that it reads
+        // again, and leaves the session's settings out (the schema is one).
+        let options = &self.database;
+        let mut url = options.clone().host("localhost").username("user").to_url_lossy();
+        // Both can only fail for a URL without a host.
+        let _ = url.set_username(options.get_username());
+        if options.get_socket().is_none() {
+            let host = options.get_host();
+            let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+            let _ = url.set_host(Some(&host));
+        }
+        // A certificate's file comes out as `file: /path`.
+        let bare = |value: &str| value.strip_prefix("file: ").unwrap_or(value).to_owned();
+        let pairs: Vec<_> =
+            url.query_pairs().map(|(name, value)| (name.into_owned(), bare(&value))).collect();
+        url.query_pairs_mut().clear().extend_pairs(pairs);
+        if let Some(settings) = options.get_options() {
+            url.query_pairs_mut().append_pair("options", settings);
+        }
+        url.into()
+    }
 }
 
 impl World {
@@ -104,7 +136,8 @@ impl Made {
         {
             left.push(format!("settings of PostgreSQL ({error})"));
         }
-        if left.is_empty() { Ok(()) } else { Err(RigError::Left(left)) }
+        // Servers of our own go soon, and with them whatever could not be removed: a dead one is reported by who needs it.
+        if left.is_empty() || self.settings { Ok(()) } else { Err(RigError::Left(left)) }
     }
 }
 
@@ -117,21 +150,23 @@ pub(crate) async fn make(rig: &Rig, cell: &Cell, cell_index: usize, round: u32) 
         .map(|service| {
             let name = names::service(&rig.run, cell_index, round, &service);
             ServiceWorld {
+                tag: format!("{}:{service}", rig.run),
                 name: service,
-                database: rig.endpoints.database.clone().database(&name),
-                database_name: name.clone(),
+                database: rig.facts.separation.options(&rig.endpoints, &name),
+                database_name: rig.facts.separation.database(&rig.endpoints, &name),
+                schema: (rig.facts.separation == Separation::Schemas).then(|| name.clone()),
                 exchange: name.clone(),
                 queue: name,
             }
         })
         .collect();
-    let names = services.iter().map(|service| service.database_name.clone()).collect();
+    let names = services.iter().map(|service| service.exchange.clone()).collect();
     let made = Made { endpoints: rig.endpoints.clone(), names, settings: rig.is_ours() };
     match fill(rig, cell, &services).await {
-        Ok(line) => Ok(World {
+        Ok((line, drainer_broker)) => Ok(World {
             services,
-            broker: rig.endpoints.amqp.url.clone(),
-            drainer_broker: rig.endpoints.amqp.via(line.addr()),
+            broker: rig.endpoints.amqp.0.clone(),
+            drainer_broker,
             admin: rig.endpoints.database.clone(),
             line,
             made,
@@ -146,12 +181,12 @@ pub(crate) async fn make(rig: &Rig, cell: &Cell, cell_index: usize, round: u32) 
     }
 }
 
-async fn fill(rig: &Rig, cell: &Cell, services: &[ServiceWorld]) -> Result<DelayLine, RigError> {
+async fn fill(rig: &Rig, cell: &Cell, services: &[ServiceWorld]) -> Result<(DelayLine, BrokerUrl), RigError> {
     let endpoints = &rig.endpoints;
     // Where nobody drains, the smallest outbox there is: what a design adds to it, its indexes too, is the design's cost.
     let design = cell.design.drainer().unwrap_or(drainer::Design::SingleTx);
     stream::iter(services)
-        .map(|service| fill_database(endpoints, service, design))
+        .map(|service| fill_database(rig, service, design))
         .buffer_unordered(MADE_AT_ONCE)
         .try_collect::<()>()
         .await?;
@@ -177,9 +212,14 @@ async fn fill(rig: &Rig, cell: &Cell, services: &[ServiceWorld]) -> Result<Delay
         tokio::task::spawn_blocking(rustix::fs::sync).await.map_err(RigError::refused("sync"))?;
     }
     let upstream = upstream(&endpoints.amqp).await?;
-    DelayLine::start(upstream, cell.settings.broker.latency)
+    let line = DelayLine::start(upstream, cell.settings.broker.latency)
         .await
-        .map_err(RigError::refused("start the delay line"))
+        .map_err(RigError::refused("start the delay line"))?;
+    let url = endpoints
+        .amqp
+        .via(line.addr())
+        .map_err(RigError::refused("put the delay line in the broker's URL"))?;
+    Ok((line, url))
 }
 
 /// The first of the broker's addresses that answers.
@@ -195,24 +235,20 @@ async fn upstream(amqp: &Amqp) -> Result<SocketAddr, RigError> {
     Err(amqp.unreachable(reason))
 }
 
-async fn fill_database(
-    endpoints: &Endpoints,
-    service: &ServiceWorld,
-    design: drainer::Design,
-) -> Result<(), RigError> {
-    let name = &service.database_name;
-    create_database(endpoints, name).await?;
+async fn fill_database(rig: &Rig, service: &ServiceWorld, design: drainer::Design) -> Result<(), RigError> {
+    let name = &service.exchange;
+    rig.facts.separation.make(&rig.endpoints, name).await?;
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .acquire_timeout(CONNECT_WITHIN)
         .connect_with(service.database.clone())
         .await
-        .map_err(RigError::refused(format!("connect to database {name}")))?;
+        .map_err(RigError::refused(format!("connect to {name}")))?;
     let migrated = drainer::migrate(&pool, design).await;
     let table = sqlx::raw_sql(BUSINESS_TABLE).execute(&pool).await;
     pool.close().await;
-    migrated.map_err(RigError::refused(format!("migrate database {name}")))?;
-    table.map_err(RigError::refused(format!("create table bench_write in database {name}")))?;
+    migrated.map_err(RigError::refused(format!("migrate {name}")))?;
+    table.map_err(RigError::refused(format!("create table bench_write in {name}")))?;
     Ok(())
 }
 
@@ -288,4 +324,54 @@ async fn shown(connection: &mut PgConnection, name: &str) -> Result<String, RigE
         .fetch_one(connection)
         .await
         .map_err(RigError::refused(format!("read {name}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_for_another_program_is_read_there_as_it_was_meant() {
+        for (url, schema) in [
+            (
+                "postgres://me:s%40%2Fcret@db.example:6543/app?sslmode=verify-full&sslrootcert=/a b/ca.pem",
+                None,
+            ),
+            ("postgres://a%40b%2Fc@localhost/app?sslmode=disable", Some("drainbench_ab12cd34_c0r1_svc00")),
+            ("postgres://me@%2Frun%2Fpostgresql/app", None),
+            ("postgres://me@localhost/app?options=-c%20role%3Dbench%20-c%20x.y%3Da%5C%20b", None),
+        ] {
+            let mut meant: PgConnectOptions = url.parse().unwrap();
+            if let Some(schema) = schema {
+                meant = meant.options([("search_path", schema)]);
+            }
+            let service = ServiceWorld {
+                name: "svc00".to_owned(),
+                tag: "ab12cd34:svc00".to_owned(),
+                database: meant.clone(),
+                database_name: "app".to_owned(),
+                schema: schema.map(str::to_owned),
+                exchange: String::new(),
+                queue: String::new(),
+            };
+            let read: PgConnectOptions = service.database_url().parse().unwrap();
+            assert_eq!(format!("{read:?}"), format!("{meant:?}"), "{url}");
+        }
+        let mut options: PgConnectOptions = "postgres://me@localhost/app".parse().unwrap();
+        options = options.host("::1");
+        let service = ServiceWorld {
+            name: "svc00".to_owned(),
+            tag: "ab12cd34:svc00".to_owned(),
+            database: options,
+            database_name: "app".to_owned(),
+            schema: None,
+            exchange: String::new(),
+            queue: String::new(),
+        };
+        assert!(
+            service.database_url().starts_with("postgres://me@[::1]:5432/app?"),
+            "{}",
+            service.database_url()
+        );
+    }
 }

@@ -4,7 +4,7 @@
 //! rows, `attribution` tells drainer from foreground, `recorder` keeps what was seen, `cost` says what watching
 //! cost, and `thread` knows the order. `drainbench watch` stands on the first three.
 
-use std::{collections::HashMap, time::Instant};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgConnectOptions;
@@ -19,6 +19,7 @@ mod intern;
 pub(crate) mod pace;
 pub(crate) mod probe;
 mod recorder;
+mod services;
 mod thread;
 pub(crate) mod wait_event;
 
@@ -128,6 +129,13 @@ pub enum SamplerError {
     },
 }
 
+impl From<String> for Watched {
+    /// A database that is one service's alone.
+    fn from(database: String) -> Self {
+        Self { database, tag: None }
+    }
+}
+
 /// A sampler at work, on a thread and a connection of its own, so that neither the load nor its pools can delay it.
 /// [`stop`](Self::stop) is the normal end, `Drop` the net.
 #[derive(Debug)]
@@ -139,15 +147,14 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Connects to the maintenance database (`options`), checks that it may look, and samples sessions of `databases`
-    /// (one for each service, in the order of the plan; where several are equal the first counts) until it is stopped.
-    /// `origin` is the instant that [`SampleLog::ticks_ns`] counts from; ticks before it carry 0.
+    /// Connects to the maintenance database (`options`), checks that it may look, and samples the sessions of `services`
+    /// (in the order of the plan; where two can't be told apart the first counts) until it is stopped. `origin` is the instant that [`SampleLog::ticks_ns`] counts from; ticks before it carry 0.
     ///
     /// # Errors
     /// When it cannot connect, a database is missing, or sessions would be hidden. Nothing is left running.
     pub async fn start(
         options: PgConnectOptions,
-        databases: Vec<String>,
+        services: Vec<Watched>,
         settings: &SamplerSettings,
         origin: Instant,
     ) -> Result<Self, SamplerError> {
@@ -155,7 +162,7 @@ impl Sampler {
         let stop = CancellationToken::new();
         let (ready, is_ready) = tokio::sync::oneshot::channel();
         let (log, logged) = tokio::sync::oneshot::channel();
-        let order = thread::Order { options, databases, rate, origin, stop: stop.clone() };
+        let order = thread::Order { options, services, rate, origin, stop: stop.clone() };
         let thread = std::thread::Builder::new()
             .name(APPLICATION_NAME.to_owned())
             .spawn(move || thread::main(order, ready, log))?;
@@ -196,5 +203,12 @@ impl Drop for Sampler {
 /// The thread ended without a word: it panicked.
 const GONE: &str = "the sampler's thread is gone";
 
-/// Place in the plan of each database, by oid.
-type Services = HashMap<u32, u16>;
+/// Where a service's sessions are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watched {
+    /// Its database.
+    pub database: String,
+    /// Where others work in that database: what its sessions' `application_name` holds behind `drainbench:` or
+    /// `drainer:`, up to the end or another colon. Such sessions log in as we do.
+    pub tag: Option<String>,
+}

@@ -1,9 +1,8 @@
 //! Turns rows into a [`SampleLog`]. Knows no connection and no clock.
 
-use std::collections::HashMap;
-
 use super::{
-    Sample, SampleLog, activity::Session, attribution::Attribution, intern::Interner, wait_event::canonical,
+    Sample, SampleLog, activity::Session, attribution::Attribution, intern::Interner, services::Services,
+    wait_event::canonical,
 };
 
 /// Rows kept of one cell: 192 MiB. With 40 rows a tick that is 35 minutes at 50 ticks a second.
@@ -36,7 +35,7 @@ pub(crate) enum BlindTick {
 #[derive(Debug)]
 pub(crate) struct Recorder {
     log: SampleLog,
-    services: HashMap<u32, u16>,
+    services: Services,
     attribution: Attribution,
     wait_events: Interner,
     statements: Interner,
@@ -46,8 +45,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// `services`: place in the plan by database oid.
-    pub(crate) fn new(rate: u32, services: HashMap<u32, u16>) -> Self {
+    pub(crate) fn new(rate: u32, services: Services) -> Self {
         Self {
             log: SampleLog { rate, ..SampleLog::default() },
             services,
@@ -118,7 +116,7 @@ impl Recorder {
     }
 
     fn row(&mut self, session: &Session<'_>, tick: u32) -> Result<(), BlindTick> {
-        let Some(service) = self.services.get(&session.database).copied() else { return Ok(()) };
+        let Some(service) = self.services.of(session) else { return Ok(()) };
         if session.is_masked() {
             return Err(BlindTick::Masked { pid: session.pid });
         }
@@ -160,7 +158,9 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn recorder() -> Recorder {
-        Recorder::new(50, HashMap::from([(16_384, 3)]))
+        let mut services = Services::default();
+        services.add(16_384, None, 3);
+        Recorder::new(50, services)
     }
 
     fn session<'r>(state: &'r [u8], query: &'r [u8]) -> Session<'r> {

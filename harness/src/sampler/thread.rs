@@ -7,18 +7,19 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    APPLICATION_NAME, SampleLog, SamplerError, Services,
+    APPLICATION_NAME, SampleLog, SamplerError, Watched,
     activity::{Session, bytes, number, statement},
     cost::{BackendCpu, thread_seconds},
     pace::Pace,
     probe::{Probe, ProbeError},
     recorder::Recorder,
+    services::Services,
 };
 
 /// What to do.
 pub(crate) struct Order {
     pub(crate) options: PgConnectOptions,
-    pub(crate) databases: Vec<String>,
+    pub(crate) services: Vec<Watched>,
     pub(crate) rate: u32,
     pub(crate) origin: Instant,
     pub(crate) stop: CancellationToken,
@@ -69,10 +70,11 @@ struct Sampling {
 async fn open(order: &Order) -> Result<Sampling, SamplerError> {
     let unreadable = |error: ProbeError| SamplerError::Database(error.to_string());
     let mut probe = Probe::connect(order.options.clone(), APPLICATION_NAME).await.map_err(unreadable)?;
-    let query = sqlx::query(statement(include_str!("databases.sql"))).bind(&order.databases);
+    let databases: Vec<&str> = order.services.iter().map(|service| service.database.as_str()).collect();
+    let query = sqlx::query(statement(include_str!("databases.sql"))).bind(databases);
     let rows = probe.rows(query).await.map_err(unreadable)?;
-    let services = services(&rows, &order.databases)?;
-    let oids = services.keys().map(|oid| sqlx::postgres::types::Oid(*oid)).collect();
+    let services = services(&rows, &order.services)?;
+    let oids = services.databases().map(sqlx::postgres::types::Oid).collect();
     let mut backend = BackendCpu::default();
     backend.follow(&mut probe).await.map_err(unreadable)?;
     let connects = probe.connects();
@@ -87,20 +89,21 @@ async fn open(order: &Order) -> Result<Sampling, SamplerError> {
 }
 
 /// Maps oids to places in the plan.
-fn services(rows: &[PgRow], databases: &[String]) -> Result<Services, SamplerError> {
+fn services(rows: &[PgRow], watched: &[Watched]) -> Result<Services, SamplerError> {
     let text = |row, column| bytes(row, column).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    let mut services = Services::new();
-    for (place, name) in databases.iter().enumerate() {
+    let mut services = Services::default();
+    for (place, Watched { database: name, tag }) in watched.iter().enumerate() {
         let row = rows.iter().find(|row| bytes(row, 1).is_ok_and(|found| found == name.as_bytes()));
         let Some(row) = row else { return Err(SamplerError::NoDatabase(name.clone())) };
         let read = || -> Result<_, sqlx::Error> {
             Ok((number(bytes(row, 0)?).map_or(0, u32::from_be_bytes), bytes(row, 2)? == [1], text(row, 3)?))
         };
         let (oid, readable, role) = read().map_err(|error| SamplerError::Database(error.to_string()))?;
-        if !readable {
+        // In a shared one the sessions that count log in as we do, and are not hidden from us.
+        if !readable && tag.is_none() {
             return Err(SamplerError::Privilege { role, database: name.clone() });
         }
-        services.entry(oid).or_insert(u16::try_from(place).unwrap_or(u16::MAX));
+        services.add(oid, tag.as_deref(), u16::try_from(place).unwrap_or(u16::MAX));
     }
     Ok(services)
 }

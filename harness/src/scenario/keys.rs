@@ -12,7 +12,7 @@ use toml::{
 use super::{
     error::Fault,
     nearest::{listed, nearest},
-    wire::{CELL, ExpectationWire, SECTIONS, TOP},
+    wire::{CELL, ExpectationWire, OF_THE_FILE, SECTIONS, TOP},
 };
 
 const LISTS: [(&str, &[&str]); 3] =
@@ -21,7 +21,7 @@ const LISTS: [(&str, &[&str]); 3] =
 /// Every key there is, from the top: `load.rate`, `cell.label`.
 #[cfg(test)]
 pub(super) fn all() -> Vec<String> {
-    let tables = SECTIONS.iter().copied().chain(LISTS);
+    let tables = SECTIONS.iter().chain(OF_THE_FILE).copied().chain(LISTS);
     let within = tables.flat_map(|(table, keys)| keys.iter().map(move |key| format!("{table}.{key}")));
     TOP.iter().map(|key| (*key).to_owned()).chain(within).collect()
 }
@@ -33,12 +33,14 @@ pub(super) fn check(document: &DeTable<'_>) -> Result<(), Fault> {
         if TOP.contains(&name) {
             continue;
         }
-        if let Some((section, keys)) = SECTIONS.iter().find(|(section, _)| *section == name) {
+        let mut sections = SECTIONS.iter().chain(OF_THE_FILE);
+        if let Some((section, keys)) = sections.find(|(section, _)| *section == name) {
             check_section(section, keys, value)?;
             continue;
         }
         let Some((list, keys)) = LISTS.iter().find(|(list, _)| *list == name) else {
-            let known = TOP.iter().copied().chain(SECTIONS.iter().chain(&LISTS).map(|(table, _)| *table));
+            let tables = SECTIONS.iter().chain(OF_THE_FILE).chain(&LISTS);
+            let known = TOP.iter().copied().chain(tables.map(|(table, _)| *table));
             return Err(unknown("", name, key.span(), &known.collect::<Vec<_>>()));
         };
         let DeValue::Array(elements) = value.get_ref() else { return Err(no_list(list, key.span())) };
@@ -83,7 +85,7 @@ fn check_element(list: &str, keys: &[&str], table: &DeTable<'_>) -> Result<(), F
 
 /// A key of that very name in another table, then the nearest in the same one.
 fn unknown(table: &str, name: &str, span: Range<usize>, known: &[&str]) -> Fault {
-    let elsewhere = SECTIONS.iter().filter(|(_, keys)| keys.contains(&name));
+    let elsewhere = SECTIONS.iter().chain(OF_THE_FILE).filter(|(_, keys)| keys.contains(&name));
     let near = nearest(name, known.iter().copied(), 2);
     let offers: Vec<String> = elsewhere
         .map(|(section, _)| format!("{section}.{name}"))

@@ -60,6 +60,7 @@ fn scenario(wire: &ScenarioWire) -> Result<Scenario, Fault> {
         about: wire.about().text()?.unwrap_or_default().to_owned(),
         seed,
         rounds: count(wire.rounds(), MAX_ROUNDS)?.unwrap_or(NonZeroU32::MIN),
+        containers: resolve::containers(&wire.rig)?,
         cells: cells.into_iter().map(|made| made.cell).collect(),
         symptoms,
         criteria,

@@ -29,7 +29,7 @@ pub use self::{
     load::load,
     shipped::{SHIPPED, find},
 };
-use crate::metric::Metric;
+use crate::{metric::Metric, rig::Containers};
 
 /// A whole question: cells to run on one rig and what is expected of them.
 #[derive(Debug, Clone)]
@@ -42,6 +42,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Repetitions of all cells; at least 1.
     pub rounds: NonZeroU32,
+    /// `[rig]`: what servers in containers are made of. The command line and the environment go before it.
+    pub containers: Containers,
     /// In the order they run within a round.
     pub cells: Vec<Cell>,
     /// What the baseline must show.

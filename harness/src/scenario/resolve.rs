@@ -11,13 +11,14 @@ use super::{
     nearest::{advice, listed},
     value::{Key, LONGEST},
     wire::{
-        BrokerWire, DatabaseWire, DrainerWire, ExpectationWire, LoadWire, SamplerWire, Sections, ServiceWire,
-        SuiteWire, ValidityWire,
+        BrokerWire, DatabaseWire, DrainerWire, ExpectationWire, LoadWire, RigWire, SamplerWire, Sections,
+        ServiceWire, SuiteWire, ValidityWire,
     },
 };
 use crate::{
     metric::{Metric, Unit},
     plan::MAX_PLACES,
+    rig::{Containers, Cpus, ImageName, Memory},
 };
 
 const MAX_RATE: f64 = 1_000_000.0;
@@ -50,6 +51,15 @@ pub(super) fn settings(wire: &Sections) -> Result<Settings, Fault> {
         sampler: sampler(&wire.sampler, &default.sampler)?,
         validity: validity(&wire.validity, &default.validity)?,
         suite: suite(&wire.suite, &default.suite)?,
+    })
+}
+
+pub(super) fn containers(wire: &RigWire) -> Result<Containers, Fault> {
+    Ok(Containers {
+        postgres_image: wire.postgres_image().parsed::<ImageName>()?,
+        rabbitmq_image: wire.rabbitmq_image().parsed::<ImageName>()?,
+        cpus: wire.cpus().parsed::<Cpus>()?,
+        memory: wire.memory().parsed::<Memory>()?,
     })
 }
 

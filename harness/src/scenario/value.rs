@@ -1,6 +1,6 @@
 //! From a TOML value to a true one, or a fault that names key, value, rule and way out.
 
-use std::{fmt, ops::RangeInclusive, time::Duration};
+use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 
 use toml::{Spanned, Value};
 
@@ -8,6 +8,7 @@ use super::{
     error::Fault,
     nearest::{advice, listed},
 };
+use crate::rig::Unfit;
 
 /// A value as it stands in the text, where it does.
 pub(super) type Given = Option<Spanned<Value>>;
@@ -132,6 +133,17 @@ impl<'w> Key<'w> {
             Some(text) => Ok(Some(text)),
             None => Err(self.fault("must be text", "write it in quotes")),
         }
+    }
+    /// What reads itself from text, and says how it is written when it cannot. A number counts as its text.
+    pub(super) fn parsed<T: FromStr<Err = Unfit>>(&self) -> Result<Option<T>, Fault> {
+        let text = match self.given.map(Spanned::get_ref) {
+            Some(value @ (Value::Integer(_) | Value::Float(_))) => value.to_string(),
+            _ => match self.text()? {
+                Some(text) => text.to_owned(),
+                None => return Ok(None),
+            },
+        };
+        text.parse().map(Some).map_err(|unfit: Unfit| self.fault(unfit.rule, unfit.help))
     }
     /// One of `words`.
     pub(super) fn word<T: Copy>(&self, words: &[(&'static str, T)]) -> Result<Option<T>, Fault> {

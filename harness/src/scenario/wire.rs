@@ -22,8 +22,8 @@ macro_rules! table {
     };
 }
 
-/// A table that a cell may override.
-macro_rules! section {
+/// A table of which there is one, that the command line may change.
+macro_rules! single {
     ($(#[$doc:meta])* $name:ident = $path:literal { $($key:ident),* $(,)? }) => {
         table! { $(#[$doc])* $name = $path { $($key),* } }
 
@@ -32,6 +32,16 @@ macro_rules! section {
             fn over(self, base: Self) -> Self {
                 Self { $($key: self.$key.or(base.$key)),* }
             }
+        }
+    };
+}
+
+/// A table that a cell may override.
+macro_rules! section {
+    ($(#[$doc:meta])* $name:ident = $path:literal { $($key:ident),* $(,)? }) => {
+        single! { $(#[$doc])* $name = $path { $($key),* } }
+
+        impl $name {
             /// The keys that are given.
             fn given(&self) -> impl Iterator<Item = Key<'_>> {
                 [$(self.$key()),*].into_iter().filter(|key| key.given.is_some())
@@ -77,6 +87,10 @@ section! {
     /// `[suite]`
     SuiteWire = "suite." { cases, persist_within, arrive_within }
 }
+single! {
+    /// `[rig]`: of the experiment, and so of the file alone
+    RigWire = "rig." { postgres_image, rabbitmq_image, cpus, memory }
+}
 table! {
     /// `[[symptom]]` and `[[criterion]]`
     ExpectationWire = "" { metric, above, below, at_most, at_least, times, cell }
@@ -110,6 +124,8 @@ macro_rules! sections {
             about: Given,
             seed: Given,
             rounds: Given,
+            #[serde(default)]
+            pub(super) rig: RigWire,
             $(#[serde(default)] $section: $wire,)*
             #[serde(default)]
             pub(super) cell: Vec<Spanned<CellWire>>,
@@ -140,6 +156,7 @@ macro_rules! sections {
                     about: self.about.or(base.about),
                     seed: self.seed.or(base.seed),
                     rounds: self.rounds.or(base.rounds),
+                    rig: self.rig.over(base.rig),
                     $($section: self.$section.over(base.$section),)*
                     cell: if self.cell.is_empty() { base.cell } else { self.cell },
                     symptom: if self.symptom.is_empty() { base.symptom } else { self.symptom },
@@ -167,6 +184,8 @@ sections! {
     suite: SuiteWire,
 }
 
+/// Tables of the file that no cell has.
+pub(super) const OF_THE_FILE: &[(&str, &[&str])] = &[("rig", RigWire::KEYS)];
 /// Keys of the file that belong to no table.
 pub(super) const TOP: &[&str] = &["name", "about", "seed", "rounds"];
 /// Keys of a cell that are its own.

@@ -27,6 +27,7 @@ fn scenario() -> Scenario {
         about: String::new(),
         seed: 1,
         rounds: NonZeroU32::MIN,
+        containers: crate::rig::Containers::default(),
         cells: vec![
             cell("control", Some(Role::Control), CellDesign::None),
             cell("old", Some(Role::Baseline), CellDesign::SingleTx),

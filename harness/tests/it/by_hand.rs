@@ -8,7 +8,7 @@ use harness::{
     measure::measure,
     metric::Metric,
     record::{Experiment, Machine, Record},
-    rig::{RigFacts, RigKind},
+    rig::{Containers, RigFacts, RigKind, Separation},
     sampler::{State, Who},
     scenario::{CellDesign, Expectation, Limit, Op, Role, Scenario},
     verdict::{MeasuredCell, Verdict, judge},
@@ -35,6 +35,7 @@ pub(crate) fn scenario() -> Scenario {
         about: "Two services whose drainers share their pools".to_owned(),
         seed: 477,
         rounds: NonZeroU32::MIN,
+        containers: Containers::default(),
         cells,
         symptoms: vec![
             expect("persist.p99", Op::Above, 1_000.0),
@@ -174,6 +175,8 @@ pub(crate) fn experiment() -> Record {
         postgres_version: "15.18".to_owned(),
         rabbitmq_version: "3.10.8".to_owned(),
         postgres_settings: BTreeMap::from(settings.map(|(name, value)| (name.to_owned(), value.to_owned()))),
+        separation: Separation::Databases,
+        containers: None,
         ready_seconds: 11.5,
     };
     record(&scenario, &cells, verdict, Some(rig))

@@ -10,7 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::rigs::{URLS, cell, channel, databases, has_exchange, has_queue, on_servers_of, shared, until};
+use crate::rigs::{
+    URLS, cell, channel, databases, has_exchange, has_queue, on_servers_of, provision, shared, until,
+};
 use harness::rig::{Rig, RigChoice, RigRequest};
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -213,7 +215,7 @@ fn after_ctrl_c_while_it_starts() {
 #[ignore = "started by another test"]
 async fn holds_a_world() {
     let request = RigRequest::from_env(RigChoice::External, None).unwrap();
-    let rig = Rig::provision(&RigRequest { exe: crate::rigs::exe(), ..request }).await.unwrap();
+    let rig = provision(&RigRequest { exe: crate::rigs::exe(), ..request }).await.unwrap();
     let _world = rig.world(&cell(&[]), 0, 0).await.unwrap();
     println!("holds {}", rig.run());
     std::future::pending::<()>().await;
@@ -253,7 +255,7 @@ async fn databases_of_a_killed_run_go_from_servers_that_stay() {
     send(guard_of(child.id()).unwrap(), Signal::KILL);
     child.kill().unwrap();
     child.wait().unwrap();
-    let next = async || Rig::provision(&on_servers_of(&rig)).await.unwrap().close().await.unwrap();
+    let next = async || provision(&on_servers_of(&rig)).await.unwrap().close().await.unwrap();
     until("the next run sweeps", async || {
         // The dead one's connections take the server a moment to notice.
         next().await;

@@ -8,10 +8,16 @@ mod rigs;
 mod scenarios;
 
 mod check;
+mod compose;
+mod docker;
+mod external;
 mod leftovers;
+mod pooler;
 mod record;
 mod report;
 mod rig;
 mod run;
 mod sampler;
+mod tls;
 mod verify;
+mod versions;

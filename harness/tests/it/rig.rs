@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::rigs::{cell, channel, databases, has_exchange, has_queue, on_servers_of, shared, until};
+use crate::rigs::{
+    cell, channel, databases, has_exchange, has_queue, on_servers_of, provision, shared, until,
+};
 use futures_util::future::join_all;
 use harness::rig::{Rig, RigChoice, RigError, RigKind, RigRequest, World};
 use lapin::{
@@ -17,7 +19,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// A second rig that sees the first one's servers as somebody's.
 async fn guest(rig: &Rig) -> Rig {
-    Rig::provision(&on_servers_of(rig)).await.unwrap()
+    provision(&on_servers_of(rig)).await.unwrap()
 }
 
 async fn publish(channel: &Channel, world: &World, service: usize) -> Confirmation {
@@ -77,7 +79,7 @@ async fn a_world_is_what_its_cell_asks_for_and_gone_when_removed() {
 
     // The queue takes two messages; from then on it may say no.
     assert_eq!(world.drainer_connections(), 0);
-    let (connection, drainer) = channel(&world.drainer_broker).await;
+    let (connection, drainer) = channel(world.drainer_broker.as_str()).await;
     drainer.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
     assert_eq!(world.drainer_connections(), 1);
     for _ in 0..2 {
@@ -106,7 +108,7 @@ async fn a_world_is_what_its_cell_asks_for_and_gone_when_removed() {
 async fn confirms_are_late_one_by_one_and_fast_in_a_pipeline() {
     let rig = shared().await;
     let world = rig.world(&cell(&[("broker.latency", "67ms")]), 0, 0).await.unwrap();
-    let (_connection, channel) = channel(&world.drainer_broker).await;
+    let (_connection, channel) = channel(world.drainer_broker.as_str()).await;
     channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
 
     let begun = Instant::now();
@@ -150,7 +152,7 @@ async fn confirms_are_late_one_by_one_and_fast_in_a_pipeline() {
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_are_changed_on_servers_of_our_own_and_never_on_others() {
     let request = RigRequest::from_env(RigChoice::Local, None).unwrap();
-    let rig = Rig::provision(&RigRequest { exe: crate::rigs::exe(), ..request }).await.unwrap();
+    let rig = provision(&RigRequest { exe: crate::rigs::exe(), ..request }).await.unwrap();
     let [(_, database_url), _] = rig.environment();
     let slow = cell(&[("database.commit_delay", "20ms"), ("database.full_page_writes", "false")]);
     let world = rig.world(&slow, 0, 0).await.unwrap();
@@ -273,13 +275,14 @@ async fn a_start_sweeps_what_dead_runs_left_and_nothing_else() {
     rig.close().await.unwrap();
 }
 
-/// `drainbench rig` with these variables and arguments, and no servers of the environment.
+/// `drainbench rig` with these variables and arguments, and neither servers of the environment nor a Docker engine.
 fn drainbench(set: &[(&str, &str)], arguments: &[&str]) -> (Output, Duration) {
     let begun = Instant::now();
     let mut command = Command::new(crate::rigs::exe());
     for name in crate::rigs::URLS {
         command.env_remove(name);
     }
+    command.env("DOCKER_HOST", "unix:///nonexistent/docker.sock");
     let output = command.envs(set.iter().copied()).args(arguments).stdin(Stdio::null()).output().unwrap();
     (output, begun.elapsed())
 }
@@ -334,8 +337,22 @@ fn a_variable_that_cannot_be_is_a_usage_error() {
     let database = ("DRAINBENCH_DATABASE_URL", "postgres://u:hidden@h/d");
     ends(1, &[], &external, &["DRAINBENCH_DATABASE_URL and DRAINBENCH_AMQP_URL", "--rig local"]);
     ends(1, &[database], &external, &["needs DRAINBENCH_AMQP_URL"]);
-    let tls = ("DRAINBENCH_AMQP_URL", "amqps://u:hidden@h");
-    ends(1, &[database, tls], &external, &["DRAINBENCH_AMQP_URL", "TLS"]);
+    let tls = ("DRAINBENCH_AMQP_URL", "amqps://u:hidden@h?cacertfile=/no/such.pem");
+    ends(1, &[database, tls], &external, &["DRAINBENCH_AMQP_URL", "cacertfile", "/no/such.pem"]);
+    let image = ("DRAINBENCH_POSTGRES_IMAGE", "not an image");
+    ends(
+        1,
+        &[image],
+        &[&["rig"], &RUN[..]].concat(),
+        &["DRAINBENCH_POSTGRES_IMAGE", "not an image", "postgres:17"],
+    );
+    let local = [&["rig", "--rig", "local", "--cpus", "2"], &RUN[..]].concat();
+    ends(1, &[], &local, &["--cpus", "--rig docker"]);
+    let docker = [&["rig", "--rig", "docker", "--pg-bin", "/usr/bin"], &RUN[..]].concat();
+    ends(1, &[], &docker, &["--pg-bin", "--rig local"]);
+    for (flag, value) in [("--cpus", "0"), ("--memory", "many"), ("--rabbitmq-image", "a b")] {
+        ends(1, &[], &[&["rig", flag, value], &RUN[..]].concat(), &[flag, value]);
+    }
 }
 
 #[test]
@@ -343,7 +360,9 @@ fn what_is_missing_is_named_with_the_way_out() {
     let nothing = ["rig", "--", "no-such-command"];
     fails(&[], &nothing, &["no command no-such-command", "PATH"]);
     let docker = [&["rig", "--rig", "docker"], &RUN[..]].concat();
-    fails(&[], &docker, &["later release", "--rig local"]);
+    fails(&[], &docker, &["No Docker engine answers at unix:///nonexistent", "--rig local"]);
+    let elsewhere = ("DOCKER_HOST", "tcp://build.example:2376");
+    fails(&[elsewhere], &docker, &["build.example", "another machine", "--rig external"]);
     let local = [&["rig", "--rig", "local", "--pg-bin", "/nonexistent"], &RUN[..]].concat();
     fails(&[], &local, &["--pg-bin /nonexistent", "14 or newer"]);
     let auto = [&["rig", "--pg-bin", "/nonexistent"], &RUN[..]].concat();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use harness::{
-    rig::{AMQP_URL, DATABASE_URL, Rig, RigChoice, RigRequest},
+    rig::{AMQP_URL, DATABASE_URL, Rig, RigChoice, RigError, RigRequest, Wishes},
     scenario::{Cell, Overrides},
 };
 use lapin::{Channel, Connection, ConnectionProperties};
@@ -23,7 +23,12 @@ pub(crate) fn exe() -> PathBuf {
 /// The servers of `drainbench rig --` where the tests run under it, else private ones.
 pub(crate) async fn shared() -> Rig {
     let request = RigRequest::from_env(RigChoice::Auto, None).unwrap();
-    Rig::provision(&RigRequest { exe: exe(), ..request }).await.unwrap()
+    provision(&RigRequest { exe: exe(), ..request }).await.unwrap()
+}
+
+/// Brings a rig up, in silence.
+pub(crate) async fn provision(request: &RigRequest) -> Result<Rig, RigError> {
+    Rig::provision(request, &|_| {}).await
 }
 
 /// A second rig on the servers of `rig`, as on servers that stay.
@@ -38,6 +43,7 @@ pub(crate) fn external(database: &str, amqp: &str) -> RigRequest {
         pg_bin: None,
         exe: exe(),
         external: (Some(database.to_owned()), Some(amqp.to_owned())),
+        wishes: Wishes::default(),
     }
 }
 

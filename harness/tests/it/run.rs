@@ -11,7 +11,7 @@ use harness::{
     live::Live,
     measure,
     plan::Plan,
-    rig::{Rig, RigChoice, RigRequest, World},
+    rig::{RigChoice, RigRequest, World},
     run::{self, Setting},
     sampler::Who,
     scenario::{self, Overrides, Scenario},
@@ -40,7 +40,7 @@ async fn history(scenario: &Scenario, beside: impl AsyncFnOnce(&World, &Live)) -
     let cell = scenario.cells.last().expect("there is a cell");
     let mut request = RigRequest::from_env(RigChoice::Auto, None).expect("the environment is fine");
     request.exe = env!("CARGO_BIN_EXE_drainbench").into();
-    let rig = Rig::provision(&request).await.expect("there is a rig");
+    let rig = crate::rigs::provision(&request).await.expect("there is a rig");
     let world = rig.world(cell, 0, 1).await.expect("there is a world");
     let stop = CancellationToken::new();
     let live = Arc::new(Live::default());

@@ -72,6 +72,44 @@ metric = "idle_in_tx.rows"
 at_most = 0
 "#;
 
+/// A second of the new design and its control, where something else than time is asked: a machine that is busy with
+/// other tests fails none of it.
+fn quick() -> String {
+    let (settings, _) = SMALL.split_once("[[symptom]]").unwrap();
+    let settings = settings
+        .replace("warm_up = \"1s\"\nduration = \"3s\"", "warm_up = \"0s\"\nduration = \"1s\"")
+        .replace("cases = 100\npersist_within = \"500ms\"", "cases = 20\npersist_within = \"10s\"")
+        .replace("arrive_within = \"5s\"", "arrive_within = \"30s\"")
+        .replace("lag_p99 = \"100ms\"", "lag_p99 = \"2s\"");
+    format!(
+        "{settings}\n[sampler]\nmax_missed = 0.6\n\n[[criterion]]\nmetric = \"idle_in_tx.rows\"\nat_most = 0\n\n\
+         [[criterion]]\nmetric = \"suite.failed\"\nat_most = 0\n"
+    )
+}
+
+/// `drainbench verify --rig external` of the quick scenario, `lease` alone unless the arguments say otherwise: the code, and
+/// all that was said. The record is in `dir/out`.
+pub(crate) fn verify_external(
+    dir: &Path,
+    database_url: &str,
+    amqp_url: &str,
+    arguments: &[&str],
+) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_drainbench"))
+        .arg("verify")
+        .arg(scenario(dir, &quick()))
+        .args(["--rig", "external", "--out"])
+        .arg(dir.join("out"))
+        .args(if arguments.contains(&"--designs") { &[][..] } else { &["--designs", "lease"] })
+        .args(arguments)
+        .env("DRAINBENCH_DATABASE_URL", database_url)
+        .env("DRAINBENCH_AMQP_URL", amqp_url)
+        .output()
+        .unwrap();
+    let (stdout, stderr) = said(&output);
+    (output.status.code(), stdout + &stderr)
+}
+
 /// The servers of this run of the tests.
 pub(crate) fn rig_urls() -> (String, String) {
     let url = |name: &str| {

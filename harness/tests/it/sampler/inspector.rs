@@ -30,7 +30,7 @@ async fn inspected(database: &Database) -> DatabaseUse {
         .await;
     sqlx::Connection::close(setup.connection).await.unwrap();
     let admin = server_url().parse().unwrap();
-    let inspector = Inspector::start(std::slice::from_ref(&database.options), &admin).await.unwrap();
+    let inspector = Inspector::start(std::slice::from_ref(&database.options), &admin, None).await.unwrap();
     work(database).await;
     // Two readings of a second each, so that its own commits are in the count.
     tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
@@ -70,7 +70,7 @@ fn counters_are_those_of_the_work_and_not_of_the_inspector() {
 fn where_services_share_the_maintenance_database_commits_are_not_told() {
     with_database(|database| async move {
         let inspector =
-            Inspector::start(std::slice::from_ref(&database.options), &database.options).await.unwrap();
+            Inspector::start(std::slice::from_ref(&database.options), &database.options, None).await.unwrap();
         let used = inspector.finish(0).await;
         assert_eq!(used.commits, None);
         assert!(used.wal_bytes.is_some());
@@ -85,7 +85,7 @@ fn a_database_that_is_not_there_is_named() {
     with_database(|database| async move {
         let gone = database.options.clone().database("nowhere");
         let admin = server_url().parse().unwrap();
-        let error = Inspector::start(&[database.options.clone(), gone], &admin).await.map(drop);
+        let error = Inspector::start(&[database.options.clone(), gone], &admin, None).await.map(drop);
         assert_eq!(error.expect_err("it cannot be read").database, "nowhere");
     });
 }

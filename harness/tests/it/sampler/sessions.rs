@@ -19,7 +19,7 @@ fn settings(rate: u32) -> SamplerSettings {
 
 /// A sampler at 50 ticks a second that logs in to the database it samples, so that its session can be found.
 async fn sampler(database: &Database) -> Sampler {
-    let sampled = vec![database.name.clone()];
+    let sampled = vec![database.name.clone().into()];
     Sampler::start(database.options.clone(), sampled, &settings(50), Instant::now()).await.unwrap()
 }
 
@@ -244,7 +244,8 @@ fn rows_carry_the_place_of_their_service_and_no_other_database_is_seen() {
                 let mut held = database.session("service").await;
                 held.say("BEGIN").await;
                 // Where services share a database the first is named.
-                let names = vec!["postgres".to_owned(), database.name.clone(), database.name.clone()];
+                let names = ["postgres", &database.name, &database.name];
+                let names = names.map(|name| name.to_owned().into()).to_vec();
                 let started =
                     Sampler::start(database.options.clone(), names, &settings(100), Instant::now()).await;
                 let sampler = started.unwrap();
@@ -265,7 +266,9 @@ fn rows_carry_the_place_of_their_service_and_no_other_database_is_seen() {
 fn what_it_cannot_do_it_says_at_once() {
     with_database(|database| async move {
         let start = async |options, name: &str| {
-            Sampler::start(options, vec![name.to_owned()], &settings(50), Instant::now()).await.map(drop)
+            Sampler::start(options, vec![name.to_owned().into()], &settings(50), Instant::now())
+                .await
+                .map(drop)
         };
         let missing = start(database.options.clone(), "nowhere").await;
         assert!(matches!(missing, Err(SamplerError::NoDatabase(name)) if name == "nowhere"));

@@ -1,0 +1,184 @@
+//! Both servers in containers. Ports are published on loopback alone; the guard removes them by their label.
+
+use std::path::Path;
+
+use testcontainers::{
+    ContainerAsync, ContainerRequest, CopyTargetOptions, GenericImage, ImageExt, TestcontainersError,
+    bollard::models::{HostConfig, PortBinding},
+    core::{ContainerPort, IntoContainerPort},
+    runners::AsyncRunner,
+};
+
+use super::{
+    READY_WITHIN, RigError, ServerKind,
+    containers::{Containers, ImageName},
+    endpoints::Endpoints,
+    engine::{self, Engine},
+    folder, names, postgres, rabbitmq, secret,
+    server::Starting,
+};
+
+const USER: &str = "drainbench";
+
+/// Where PostgreSQL's image reads its password. In the environment `docker inspect` would show it.
+const PASSWORD_FILE: &str = "/run/drainbench/password";
+
+/// Read by RabbitMQ's image after its own files.
+const RABBITMQ_CONF: &str = "/etc/rabbitmq/conf.d/90-drainbench.conf";
+
+/// PostgreSQL's shared memory beside its buffers; an engine's default of 64 MB is too little for parallel workers.
+const SHARED_MEMORY: u64 = 256 << 20;
+
+/// Why `auto` does not take containers here, and what an explicit choice needs.
+pub(super) const IN_A_CONTAINER: &str = "this is a container itself, and ports of its engine's containers are on the \
+                                         machine's loopback: run it with --network host and ask for --rig docker";
+
+/// Whether we run in a container, as its engine tells those who look.
+pub(super) fn in_a_container() -> bool {
+    ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists())
+}
+
+/// An image that is there.
+#[derive(Clone)]
+pub(super) struct Image {
+    pub(super) name: ImageName,
+    pub(super) id: String,
+}
+
+/// What the containers of a rig have in common.
+pub(super) struct Ground<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) run: &'a str,
+    pub(super) folder: &'a Path,
+    pub(super) limits: &'a Containers,
+}
+
+/// Starts both at once and waits until they answer. The guard knows of them already.
+pub(super) async fn start(ground: &Ground<'_>, images: &[Image; 2]) -> Result<Endpoints, RigError> {
+    let [postgres, rabbitmq] = images;
+    let (database_url, amqp_url) =
+        tokio::try_join!(start_postgres(ground, postgres), start_rabbitmq(ground, rabbitmq))?;
+    Endpoints::parse(&database_url, &amqp_url)
+}
+
+async fn start_postgres(ground: &Ground<'_>, image: &Image) -> Result<String, RigError> {
+    let password = secret::random(32)?;
+    let request = ground
+        .request(image, names::POSTGRES, 5432.tcp())
+        .with_env_var("POSTGRES_USER", USER)
+        .with_env_var("POSTGRES_DB", "postgres")
+        .with_env_var("POSTGRES_PASSWORD_FILE", PASSWORD_FILE)
+        .with_env_var("POSTGRES_INITDB_ARGS", "--encoding=UTF8 --locale=C")
+        // Its entrypoint reads it as the server's own user.
+        .with_copy_to(CopyTargetOptions::new(PASSWORD_FILE).with_mode(0o444), password.clone().into_bytes())
+        .with_shm_size(SHARED_MEMORY)
+        .with_cmd(postgres::SETTINGS.iter().fold(
+            vec!["postgres".to_owned()],
+            |mut command, (name, value)| {
+                command.extend(["-c".to_owned(), format!("{name}={value}")]);
+                command
+            },
+        ));
+    let (mut container, port) = ground.start(ServerKind::PostgreSql, request, 5432.tcp()).await?;
+    let url = format!("postgres://{USER}:{password}@127.0.0.1:{port}/postgres?sslmode=disable");
+    postgres::ready(&mut container, &url).await?;
+    Ok(url)
+}
+
+async fn start_rabbitmq(ground: &Ground<'_>, image: &Image) -> Result<String, RigError> {
+    let password = secret::random(32)?;
+    let configuration = format!(
+        "default_user = {USER}\ndefault_pass = {password}\ndisk_free_limit.absolute = 50MB\nlog.console = true\n"
+    );
+    let request = ground
+        .request(image, names::RABBITMQ, 5672.tcp())
+        .with_copy_to(CopyTargetOptions::new(RABBITMQ_CONF).with_mode(0o444), configuration.into_bytes());
+    let (mut container, port) = ground.start(ServerKind::RabbitMq, request, 5672.tcp()).await?;
+    let url = format!("amqp://{USER}:{password}@127.0.0.1:{port}/%2f");
+    rabbitmq::ready(&mut container, &url).await?;
+    Ok(url)
+}
+
+impl Ground<'_> {
+    fn request(&self, image: &Image, server: &str, port: ContainerPort) -> ContainerRequest<GenericImage> {
+        let (name, tag) = image.name.name_and_tag();
+        let (cpus, memory) = (self.limits.cpus, self.limits.memory);
+        let publish = move |host: &mut HostConfig| {
+            let loopback =
+                PortBinding { host_ip: Some("127.0.0.1".to_owned()), host_port: Some("0".to_owned()) };
+            host.publish_all_ports = Some(false);
+            host.port_bindings = Some([(port.to_string(), Some(vec![loopback]))].into());
+            host.nano_cpus = cpus.map(super::Cpus::nanos);
+            host.memory = memory.map(super::Memory::bytes);
+            // Without it the engine allows as much swap again, and a limit would mean a slow disk.
+            host.memory_swap = host.memory;
+        };
+        GenericImage::new(name, tag)
+            .with_exposed_port(port)
+            .with_container_name(names::container(self.run, server))
+            .with_labels([
+                (engine::RUN, self.run),
+                (engine::FOLDER, &self.folder.display().to_string()),
+                (engine::PLACE, &folder::place()),
+            ])
+            .with_startup_timeout(READY_WITHIN)
+            .with_host_config_modifier(publish)
+    }
+
+    async fn start(
+        &self,
+        kind: ServerKind,
+        request: ContainerRequest<GenericImage>,
+        port: ContainerPort,
+    ) -> Result<(Container, u16), RigError> {
+        let failed = |error: TestcontainersError| RigError::NotStarted {
+            server: kind,
+            reason: engine::innermost(&error),
+            log: String::new(),
+        };
+        let started = request.start().await.map_err(failed)?;
+        let published = started.get_host_port_ipv4(port).await;
+        let container = Container { kind, id: started.id().to_owned(), engine: self.engine.clone() };
+        hand_over(started);
+        match published {
+            Ok(port) => Ok((container, port)),
+            // One that ended at once has no ports any more: say that instead.
+            Err(error) => {
+                container.check_now().await?;
+                Err(failed(error))
+            }
+        }
+    }
+}
+
+/// The guard removes it. The library would as well when this is dropped, needs a runtime for that and panics without.
+fn hand_over(container: ContainerAsync<GenericImage>) {
+    std::mem::forget(container);
+}
+
+/// A container that was started.
+struct Container {
+    kind: ServerKind,
+    id: String,
+    engine: Engine,
+}
+
+impl Container {
+    async fn check_now(&self) -> Result<(), RigError> {
+        match self.engine.ended(&self.id).await? {
+            None => Ok(()),
+            Some(reason) => Err(self.not_started(reason).await),
+        }
+    }
+}
+
+impl Starting for Container {
+    async fn check(&mut self) -> Result<(), RigError> {
+        self.check_now().await
+    }
+
+    async fn not_started(&self, reason: String) -> RigError {
+        let reason = if in_a_container() { format!("{reason}; {IN_A_CONTAINER}") } else { reason };
+        RigError::NotStarted { server: self.kind, reason, log: self.engine.log(&self.id).await }
+    }
+}

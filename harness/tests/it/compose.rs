@@ -1,0 +1,103 @@
+//! `docker-compose.yml`: up, a run against it as an external rig, down. Needs a Docker engine, images and compose: `make
+//! rigs` sees to them.
+
+use std::{
+    net::TcpListener,
+    path::Path,
+    process::{Command, Output},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    rigs::{SOON, URLS, exe},
+    scenarios::{SMALL, said, scenario},
+};
+use harness::{
+    record::Record,
+    rig::{RigKind, Separation},
+};
+
+/// A project of compose; goes down with its volumes when dropped.
+struct Project {
+    name: String,
+    ports: [u16; 2],
+}
+
+const PASSWORD: &str = "0123456789abcdef";
+
+impl Project {
+    fn compose(&self, arguments: &[&str]) -> String {
+        let output = self.ask(arguments);
+        let (stdout, stderr) = said(&output);
+        assert!(output.status.success(), "{arguments:?}: {stdout}{stderr}");
+        stdout
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Output {
+        let compose = std::env::var("DRAINBENCH_TEST_COMPOSE").expect("make rigs sets it");
+        let mut words = compose.split_whitespace();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docker-compose.yml");
+        Command::new(words.next().unwrap())
+            .args(words)
+            .arg("--file")
+            .arg(file)
+            .args(["--project-name", &self.name])
+            .args(arguments)
+            .env("DRAINBENCH_POSTGRES_PASSWORD", PASSWORD)
+            .env("DRAINBENCH_RABBITMQ_PASSWORD", PASSWORD)
+            .env("DRAINBENCH_POSTGRES_PORT", self.ports[0].to_string())
+            .env("DRAINBENCH_RABBITMQ_PORT", self.ports[1].to_string())
+            .output()
+            .unwrap()
+    }
+
+    /// `docker compose up --wait` for those that do not know it.
+    #[expect(clippy::disallowed_methods, reason = "no async code; the pause of a probe with a deadline")]
+    fn healthy(&self) {
+        let deadline = Instant::now() + 3 * SOON;
+        for service in ["postgres", "rabbitmq"] {
+            let id = self.compose(&["ps", "-q", service]).trim().to_owned();
+            let state = || {
+                let format = "{{.State.Health.Status}}";
+                let output =
+                    Command::new("docker").args(["inspect", "--format", format, &id]).output().unwrap();
+                said(&output).0.trim().to_owned()
+            };
+            while state() != "healthy" {
+                assert!(Instant::now() < deadline, "{service} is {}", state());
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        // No assertion: it may be on its way out of one.
+        let _ = self.ask(&["down", "--volumes"]);
+    }
+}
+
+#[test]
+#[ignore = "needs a Docker engine, images and compose: make rigs"]
+fn its_servers_are_an_external_rig() {
+    let ports = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+    let project = Project { name: format!("drainbenchtest{}", std::process::id()), ports };
+    project.compose(&["up", "--detach"]);
+    project.healthy();
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new(exe())
+        .args(["verify", "--rig", "external", "--out"])
+        .arg(dir.path().join("out"))
+        .arg(scenario(dir.path(), SMALL))
+        .env(URLS[0], format!("postgres://drainbench:{PASSWORD}@127.0.0.1:{}/drainbench", project.ports[0]))
+        .env(URLS[1], format!("amqp://drainbench:{PASSWORD}@127.0.0.1:{}/%2f", project.ports[1]))
+        .output()
+        .unwrap();
+    let (stdout, stderr) = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    let facts = Record::read(&dir.path().join("out/record.json")).unwrap().rig.unwrap();
+    assert_eq!((facts.kind, facts.separation), (RigKind::External, Separation::Databases));
+    assert_eq!(facts.postgres_settings["max_connections"], "300");
+    assert_eq!(facts.postgres_settings["fsync"], "on");
+}
