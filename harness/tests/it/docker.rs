@@ -44,7 +44,8 @@ fn drainbench(arguments: &[&str]) -> Command {
 /// `drainbench rig --rig docker -- sh`, once its command runs.
 fn running(folder: &std::path::Path) -> Child {
     let started = folder.join("started");
-    let script = format!("touch {}; exec sleep 1000", started.display());
+    // It ends when its parent is gone: nobody is left to end it where the guard is killed as well.
+    let script = format!("touch {}; while kill -0 $PPID 2>/dev/null; do sleep 0.1; done", started.display());
     let child = drainbench(&["rig", "--rig", "docker", "--", "sh", "-c", &script]).spawn().unwrap();
     wait_for("the command runs", || started.exists());
     child
