@@ -83,7 +83,8 @@ pub async fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// stdout any more it stops as well.
 ///
 /// Returns the exit code: 0 after a clean stop, 1 when settings are wrong, 2 when a database lacks the outbox table or is
-/// reached through a pooler that hands sessions round ([`pooler`]), or signals can't be caught. Servers that do not answer are tried again for ever.
+/// reached through a pooler that hands sessions round ([`pooler`]), or signals can't be caught. Servers that do not answer
+/// are tried again for ever.
 pub async fn run() -> ExitCode {
     run_with(Poolers::AreLookedFor).await
 }

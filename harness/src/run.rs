@@ -21,7 +21,7 @@ use crate::{
     live::Live,
     load::{self, Client, Work},
     plan::{Payloads, Plan},
-    rig::{Rig, ServiceWorld, World},
+    rig::{Rig, Separation, ServiceWorld, World},
     sampler::{Sampler, Watched},
     scenario::{Cell, CellDesign},
     sink::{self, Sink},
@@ -102,7 +102,7 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
     let payloads = Arc::new(Payloads::new(seed, plan.load.payload_bytes));
     // Before the pools: a session that was there before would hand in its counters late.
     let databases: Vec<_> = world.services.iter().map(|service| service.database.clone()).collect();
-    let run = world.services.iter().any(|service| service.schema.is_some()).then(|| setting.rig.run());
+    let run = shares_a_database(setting.rig).then(|| setting.rig.run());
     let inspector = Inspector::start(&databases, &world.admin, run).await?;
     let clients = clients(cell, world).await?;
     let work = |clock, committed| Work {
@@ -157,10 +157,19 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
     })
 }
 
+/// Whether services work in one database, where others may work as well.
+fn shares_a_database(rig: &Rig) -> bool {
+    match rig.facts().separation {
+        Separation::Databases => false,
+        Separation::Schemas => true,
+    }
+}
+
 async fn sampler(setting: Setting<'_>, clock: Clock) -> Result<Sampler, crate::sampler::SamplerError> {
+    let is_shared = shares_a_database(setting.rig);
     let services = setting.world.services.iter().map(|service| Watched {
         database: service.database_name.clone(),
-        tag: service.schema.as_ref().map(|_| service.tag.clone()),
+        tag: is_shared.then(|| service.tag.clone()),
     });
     Sampler::start(
         setting.world.admin.clone(),

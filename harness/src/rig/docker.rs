@@ -8,6 +8,7 @@ use testcontainers::{
     core::{ContainerPort, IntoContainerPort},
     runners::AsyncRunner,
 };
+use tokio::net::UnixStream;
 
 use super::{
     READY_WITHIN, RigError, ServerKind,
@@ -30,12 +31,21 @@ const RABBITMQ_CONF: &str = "/etc/rabbitmq/conf.d/90-drainbench.conf";
 const SHARED_MEMORY: u64 = 256 << 20;
 
 /// Why `auto` does not take containers here, and what an explicit choice needs.
-pub(super) const IN_A_CONTAINER: &str = "this is a container itself, and ports of its engine's containers are on the \
-                                         machine's loopback: run it with --network host and ask for --rig docker";
+pub(super) const ENGINE_IS_OUTSIDE: &str = "the engine works outside of the container that this is, and ports of its \
+                                            containers are on the loopback out there: run this with --network host and \
+                                            ask for --rig docker";
 
-/// Whether we run in a container, as its engine tells those who look.
-pub(super) fn in_a_container() -> bool {
-    ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists())
+/// Whether we are in a container and the engine is not, as where its socket was mounted into ours: the process behind the
+/// socket then has no number that we know. An engine that was started in here has one.
+pub(super) async fn engine_is_outside() -> bool {
+    let in_a_container = ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists());
+    let host = std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".to_owned());
+    // One that is reached by TCP was reached on our loopback.
+    let Some(socket) = host.strip_prefix("unix://").filter(|_| in_a_container) else { return false };
+    match UnixStream::connect(socket).await.and_then(|stream| stream.peer_cred()) {
+        Ok(peer) => peer.pid().is_none_or(|pid| pid == 0),
+        Err(_) => false,
+    }
 }
 
 /// An image that is there.
@@ -178,7 +188,8 @@ impl Starting for Container {
     }
 
     async fn not_started(&self, reason: String) -> RigError {
-        let reason = if in_a_container() { format!("{reason}; {IN_A_CONTAINER}") } else { reason };
+        let reason =
+            if engine_is_outside().await { format!("{reason}; {ENGINE_IS_OUTSIDE}") } else { reason };
         RigError::NotStarted { server: self.kind, reason, log: self.engine.log(&self.id).await }
     }
 }

@@ -25,7 +25,7 @@ use testcontainers::{
 };
 use tokio::time::{Instant, timeout};
 
-use super::{RigError, containers::ImageName, names, server::last_lines};
+use super::{RigError, containers::ImageName, names, provision::Say, server::last_lines};
 
 /// How long an engine that is up may take to say who it is.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
@@ -117,10 +117,10 @@ impl Engine {
         }
     }
 
-    /// Why an image that is not there could not be pulled, as far as the registry's first word tells.
+    /// Whether an image that is not there could be pulled, as far as the registry's first word tells.
     ///
     /// # Errors
-    /// That it could not.
+    /// Why it could not.
     pub(super) async fn can_pull(&self, name: &ImageName) -> Result<(), RigError> {
         let (full, credentials) = (name.full(), credentials(name).await);
         match timeout(REGISTRY_WITHIN, self.docker.inspect_registry_image(&full, credentials)).await {
@@ -134,7 +134,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the registry does not answer soon, says no, or stops sending.
-    pub(super) async fn pull(&self, name: &ImageName, say: &(dyn Fn(&str) + Sync)) -> Result<(), RigError> {
+    pub(super) async fn pull(&self, name: &ImageName, say: Say<'_>) -> Result<(), RigError> {
         let options = CreateImageOptionsBuilder::new().from_image(&name.full()).build();
         let events = self.docker.create_image(Some(options), None, credentials(name).await);
         tokio::pin!(events);

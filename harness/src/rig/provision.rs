@@ -1,6 +1,6 @@
 //! Which rig it will be, and how it comes up.
 
-use std::time::Instant;
+use std::{path::PathBuf, time::Instant};
 
 use sqlx::Connection;
 
@@ -144,8 +144,8 @@ async fn first_that_works(
     }
     if request.pg_bin.is_some() {
         why.push("not docker: --pg-bin is for the local rig".to_owned());
-    } else if docker::in_a_container() {
-        why.push(format!("not docker: {}", docker::IN_A_CONTAINER));
+    } else if docker::engine_is_outside().await {
+        why.push(format!("not docker: {}", docker::ENGINE_IS_OUTSIDE));
     } else {
         match look_for_containers(request, say).await {
             Ok(found) => {
@@ -253,10 +253,7 @@ async fn local(
     if let Some(user) = &user {
         user.can_reach(&path)?;
     }
-    guard.hold(Held::Folder(path.clone()));
-    let folder = Folder::make(path.clone())?;
-    // Again: now it has a lock, which the guard shares.
-    guard.hold(Held::Folder(path));
+    let folder = guarded_folder(path, guard)?;
     let ground = Ground { folder: folder.path().to_owned(), user };
     // The first to fail ends the other: the guard is dropped with this future.
     let (postgres, rabbitmq) = tokio::try_join!(
@@ -269,16 +266,21 @@ async fn local(
     Ok(Up { servers: Some(servers), ..Up::new(RigKind::Local, endpoints, swept) })
 }
 
+/// Makes a run's folder. The guard hears of it twice: before it is there, so that none is left, and when it has a lock,
+/// which the guard then shares.
+fn guarded_folder(path: PathBuf, guard: &Guard) -> Result<Folder, RigError> {
+    guard.hold(Held::Folder(path.clone()));
+    let folder = Folder::make(path.clone())?;
+    guard.hold(Held::Folder(path));
+    Ok(folder)
+}
+
 /// Starts both containers at once. The run's folder holds nothing but the lock that says that it lives.
 async fn containers(run: &str, found: &Containerised, guard: &Guard) -> Result<Up, RigError> {
     let Containerised { engine, images, limits } = found;
     let mut swept = sweep::containers(engine).await;
     swept.extend(sweep::folders(&folder::base()).await);
-    let path = Folder::path_of(run);
-    guard.hold(Held::Folder(path.clone()));
-    let folder = Folder::make(path.clone())?;
-    // Again: now it has a lock, which the guard shares.
-    guard.hold(Held::Folder(path));
+    let folder = guarded_folder(Folder::path_of(run), guard)?;
     guard.hold(Held::Containers { run: run.to_owned() });
     let ground = docker::Ground { engine, run, folder: folder.path(), limits };
     let endpoints = docker::start(&ground, images).await?;

@@ -4,6 +4,7 @@ use super::{
     AMQP_URL, DATABASE_URL, RigError, RigKind, RigRequest, binaries,
     broker::Broker,
     containers::ImageName,
+    docker,
     endpoints::Endpoints,
     engine::Engine,
     provision::refuse_pooler,
@@ -24,17 +25,23 @@ pub struct Finding {
 
 /// Looks at each rig, in the order in which `auto` takes them.
 pub async fn survey(request: &RigRequest) -> Vec<Finding> {
-    let (external, docker) = tokio::join!(external(request), docker(request));
+    let (external, docker) = tokio::join!(external(request), containers(request));
     vec![external, docker, local(request)]
 }
 
 /// An image that is not there is asked for at its registry, and not pulled.
-async fn docker(request: &RigRequest) -> Finding {
+async fn containers(request: &RigRequest) -> Finding {
     let finding = |works, lines| Finding { kind: RigKind::Docker, works, lines };
     let engine = match Engine::connect().await {
         Ok(engine) => engine,
         Err(error) => return finding(false, vec![error.to_string()]),
     };
+    if docker::engine_is_outside().await {
+        return finding(
+            false,
+            vec![format!("{} answers", engine.version), docker::ENGINE_IS_OUTSIDE.to_owned()],
+        );
+    }
     let [postgres, rabbitmq] = request.wishes.all().images();
     let (postgres, rabbitmq) = tokio::join!(image(&engine, &postgres), image(&engine, &rabbitmq));
     let works = postgres.is_ok() && rabbitmq.is_ok();

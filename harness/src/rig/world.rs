@@ -15,9 +15,7 @@ use super::{
     broker::Broker,
     delay_line::DelayLine,
     endpoints::{Amqp, CONNECT_WITHIN, Endpoints, no_answer},
-    names,
-    space::Separation,
-    teardown,
+    names, teardown,
 };
 use crate::scenario::{Cell, DatabaseSettings};
 
@@ -61,8 +59,6 @@ pub struct ServiceWorld {
     pub database: PgConnectOptions,
     /// Name of its database, or of the common one where schemas are used.
     pub database_name: String,
-    /// Its schema, where services share one database.
-    pub schema: Option<String>,
     /// Its topic exchange.
     pub exchange: String,
     /// Its queue, bound with `#`.
@@ -124,20 +120,20 @@ impl World {
 struct Made {
     endpoints: Endpoints,
     names: Vec<String>,
-    /// Whether the server's settings are ours.
-    settings: bool,
+    /// Whether the servers are ours, and with them their settings.
+    ours: bool,
 }
 
 impl Made {
     async fn remove(self) -> Result<(), RigError> {
         let mut left = teardown::remove(&self.endpoints, &self.names).await;
-        if self.settings
+        if self.ours
             && let Err(error) = reset(&self.endpoints).await
         {
             left.push(format!("settings of PostgreSQL ({error})"));
         }
         // Servers of our own go soon, and with them whatever could not be removed: a dead one is reported by who needs it.
-        if left.is_empty() || self.settings { Ok(()) } else { Err(RigError::Left(left)) }
+        if left.is_empty() || self.ours { Ok(()) } else { Err(RigError::Left(left)) }
     }
 }
 
@@ -154,14 +150,13 @@ pub(crate) async fn make(rig: &Rig, cell: &Cell, cell_index: usize, round: u32) 
                 name: service,
                 database: rig.facts.separation.options(&rig.endpoints, &name),
                 database_name: rig.facts.separation.database(&rig.endpoints, &name),
-                schema: (rig.facts.separation == Separation::Schemas).then(|| name.clone()),
                 exchange: name.clone(),
                 queue: name,
             }
         })
         .collect();
     let names = services.iter().map(|service| service.exchange.clone()).collect();
-    let made = Made { endpoints: rig.endpoints.clone(), names, settings: rig.is_ours() };
+    let made = Made { endpoints: rig.endpoints.clone(), names, ours: rig.is_ours() };
     match fill(rig, cell, &services).await {
         Ok((line, drainer_broker)) => Ok(World {
             services,
@@ -350,7 +345,6 @@ mod tests {
                 tag: "ab12cd34:svc00".to_owned(),
                 database: meant.clone(),
                 database_name: "app".to_owned(),
-                schema: schema.map(str::to_owned),
                 exchange: String::new(),
                 queue: String::new(),
             };
@@ -364,7 +358,6 @@ mod tests {
             tag: "ab12cd34:svc00".to_owned(),
             database: options,
             database_name: "app".to_owned(),
-            schema: None,
             exchange: String::new(),
             queue: String::new(),
         };

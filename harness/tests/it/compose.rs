@@ -2,14 +2,12 @@
 //! rigs` sees to them.
 
 use std::{
-    net::TcpListener,
     path::Path,
     process::{Command, Output},
-    time::{Duration, Instant},
 };
 
 use crate::{
-    rigs::{SOON, URLS, exe},
+    rigs::{SOON, URLS, exe, free_port, wait_until},
     scenarios::{SMALL, said, scenario},
 };
 use harness::{
@@ -52,21 +50,15 @@ impl Project {
     }
 
     /// `docker compose up --wait` for those that do not know it.
-    #[expect(clippy::disallowed_methods, reason = "no async code; the pause of a probe with a deadline")]
     fn healthy(&self) {
-        let deadline = Instant::now() + 3 * SOON;
         for service in ["postgres", "rabbitmq"] {
             let id = self.compose(&["ps", "-q", service]).trim().to_owned();
-            let state = || {
+            wait_until(&format!("{service} is healthy"), 3 * SOON, || {
                 let format = "{{.State.Health.Status}}";
                 let output =
                     Command::new("docker").args(["inspect", "--format", format, &id]).output().unwrap();
-                said(&output).0.trim().to_owned()
-            };
-            while state() != "healthy" {
-                assert!(Instant::now() < deadline, "{service} is {}", state());
-                std::thread::sleep(Duration::from_millis(200));
-            }
+                said(&output).0.trim() == "healthy"
+            });
         }
     }
 }
@@ -81,7 +73,7 @@ impl Drop for Project {
 #[test]
 #[ignore = "needs a Docker engine, images and compose: make rigs"]
 fn its_servers_are_an_external_rig() {
-    let ports = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+    let ports = [free_port(), free_port()];
     let project = Project { name: format!("drainbenchtest{}", std::process::id()), ports };
     project.compose(&["up", "--detach"]);
     project.healthy();

@@ -8,14 +8,15 @@ use std::{
 };
 
 use crate::{
-    rigs::{SOON, URLS, cell, exe, provision, until},
+    leftovers::{guard_of, send},
+    rigs::{SOON, alone, cell, exe, provision, until, wait_until},
     scenarios::{SMALL, said, scenario},
 };
 use harness::{
     record::Record,
     rig::{RigChoice, RigKind, RigRequest},
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use sqlx::{Connection as _, PgConnection};
 
 /// What an engine has: containers, volumes and networks, those that are not ours as well.
@@ -33,10 +34,7 @@ fn inventory() -> Inventory {
 }
 
 fn drainbench(arguments: &[&str]) -> Command {
-    let mut command = Command::new(exe());
-    for name in URLS {
-        command.env_remove(name);
-    }
+    let mut command = alone();
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -51,24 +49,9 @@ fn running(folder: &std::path::Path) -> Child {
     child
 }
 
-#[expect(clippy::disallowed_methods, reason = "no async code; the pause of a probe with a deadline")]
+/// A container takes seconds to come or to go.
 fn wait_for(what: &str, so: impl Fn() -> bool) {
-    let deadline = Instant::now() + 2 * SOON;
-    while !so() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-fn send(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
-}
-
-fn guard_of(pid: u32) -> u32 {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let line = |child: &u32| fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-    let mut children = children.split_whitespace().filter_map(|child| child.parse().ok());
-    children.find(|child| line(child).ends_with(b"guard\0")).expect("it has a guard")
+    wait_until(what, 2 * SOON, so);
 }
 
 #[test]
@@ -100,7 +83,7 @@ fn the_next_start_sweeps_what_a_run_left_whose_guard_was_killed() {
     let alive = tempfile::tempdir().unwrap();
     let mut living = running(alive.path());
     let of_the_living = docker(&["ps", "-q"]).lines().count() - 2;
-    send(guard_of(dead.id()), Signal::KILL);
+    send(guard_of(dead.id()).unwrap(), Signal::KILL);
     send(dead.id(), Signal::KILL);
     dead.wait().unwrap();
     let next = drainbench(&["rig", "--rig", "docker", "--", "true"]).output().unwrap();

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::rigs::{
-    URLS, cell, channel, databases, has_exchange, has_queue, on_servers_of, provision, shared, until,
+    cell, channel, databases, has_exchange, has_queue, on_servers_of, provision, shared, until,
 };
 use harness::rig::{Rig, RigChoice, RigRequest};
 use rustix::process::Signal;
@@ -92,7 +92,7 @@ fn command_line(pid: u32) -> String {
 }
 
 /// The guard of a process.
-fn guard_of(pid: u32) -> Option<u32> {
+pub(crate) fn guard_of(pid: u32) -> Option<u32> {
     pids().into_iter().find(|child| {
         let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
         let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
@@ -100,17 +100,13 @@ fn guard_of(pid: u32) -> Option<u32> {
     })
 }
 
-fn send(pid: u32, signal: rustix::process::Signal) {
+pub(crate) fn send(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
 fn launch(folder: &Path, script: &str) -> Child {
-    let mut command = Command::new(crate::rigs::exe());
-    for name in URLS {
-        command.env_remove(name);
-    }
-    command
+    crate::rigs::alone()
         .args(["rig", "--rig", "local", "--", "sh", "-c", script])
         .env("TMPDIR", folder)
         .stdin(Stdio::null())

@@ -3,13 +3,13 @@
 
 use std::{
     fs,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     os::unix::fs::PermissionsExt,
     process::{Child, Command, Stdio},
 };
 
 use crate::{
-    rigs::{exe, shared, until},
+    rigs::{exe, free_port, shared, until},
     scenarios::{said, verify_external},
 };
 use harness::rig::Rig;
@@ -34,7 +34,7 @@ async fn pooler(rig: &Rig, settings: &str) -> Pooler {
     let [(_, url), _] = rig.environment();
     let server: PgConnectOptions = url.parse().unwrap();
     let password = url.split_once(":").unwrap().1.split_once(':').unwrap().1.split_once('@').unwrap().0;
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let file = folder.path().join("pgbouncer.ini");

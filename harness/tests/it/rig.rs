@@ -2,7 +2,7 @@
 
 use std::{
     net::TcpListener,
-    process::{Command, Output, Stdio},
+    process::{Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -278,10 +278,7 @@ async fn a_start_sweeps_what_dead_runs_left_and_nothing_else() {
 /// `drainbench rig` with these variables and arguments, and neither servers of the environment nor a Docker engine.
 fn drainbench(set: &[(&str, &str)], arguments: &[&str]) -> (Output, Duration) {
     let begun = Instant::now();
-    let mut command = Command::new(crate::rigs::exe());
-    for name in crate::rigs::URLS {
-        command.env_remove(name);
-    }
+    let mut command = crate::rigs::alone();
     command.env("DOCKER_HOST", "unix:///nonexistent/docker.sock");
     let output = command.envs(set.iter().copied()).args(arguments).stdin(Stdio::null()).output().unwrap();
     (output, begun.elapsed())

@@ -2,6 +2,7 @@
 
 use std::{
     path::PathBuf,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -63,6 +64,30 @@ pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
         assert!(Instant::now() < deadline, "not within {} s: {what}", SOON.as_secs());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// The same where there is no async code: probes with a deadline.
+#[expect(clippy::disallowed_methods, reason = "no async code; the pause of a probe with a deadline")]
+pub(crate) fn wait_until(what: &str, within: Duration, so: impl Fn() -> bool) {
+    let deadline = Instant::now() + within;
+    while !so() {
+        assert!(Instant::now() < deadline, "not within {} s: {what}", within.as_secs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A loopback port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The program without the servers of the environment.
+pub(crate) fn alone() -> Command {
+    let mut command = Command::new(exe());
+    for name in URLS {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// Databases of a run.

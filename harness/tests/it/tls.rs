@@ -5,11 +5,10 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Instant,
 };
 
 use crate::{
-    rigs::{SOON, exe, provision},
+    rigs::{SOON, exe, free_port, provision, wait_until},
     scenarios::verify_external,
 };
 use drainer::BrokerUrl;
@@ -65,10 +64,6 @@ impl Drop for Ends {
     }
 }
 
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// RabbitMQ's own script: Debian's wrapper on PATH changes user.
 fn start_script() -> PathBuf {
     let found = ["/usr/lib/rabbitmq/lib", "/opt"].into_iter().flat_map(fs::read_dir).flatten().flatten();
@@ -98,7 +93,9 @@ fn broker(certificates: &Certificates) -> Broker {
         .spawn()
         .unwrap();
     let port_mapper = Ends(port_mapper);
-    until("the port mapper listens", || std::net::TcpStream::connect(("127.0.0.1", mapper)).is_ok());
+    wait_until("the port mapper listens", SOON, || {
+        std::net::TcpStream::connect(("127.0.0.1", mapper)).is_ok()
+    });
     let log = fs::File::create(home.path().join("log")).unwrap();
     let server = Command::new(start_script())
         .envs([
@@ -123,17 +120,8 @@ fn broker(certificates: &Certificates) -> Broker {
         .spawn()
         .unwrap();
     let broker = Broker { _server: Ends(server), _port_mapper: port_mapper, port, _home: home };
-    until("the broker listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    wait_until("the broker listens", SOON, || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
     broker
-}
-
-#[expect(clippy::disallowed_methods, reason = "no async code; the pause of a probe with a deadline")]
-fn until(what: &str, so: impl Fn() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !so() {
-        assert!(Instant::now() < deadline, "not within {} s: {what}", SOON.as_secs());
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
 }
 
 /// Has a PostgreSQL of ours speak TLS from now on.

@@ -1,10 +1,8 @@
 //! PostgreSQL's versions that people run: everything that a cell needs of the server, on each of them. `make rigs` fetches
 //! their binaries.
 
-use std::process::Command;
-
 use crate::{
-    rigs::{URLS, exe},
+    rigs::alone,
     scenarios::{SMALL, said, scenario},
 };
 use harness::record::{Record, recompute};
@@ -12,11 +10,7 @@ use harness::record::{Record, recompute};
 /// Migrations, all designs, the sampler with its wait events, counters of WAL, commits, HOT updates and dead tuples.
 fn all_of_it(folder: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(exe());
-    for name in URLS {
-        command.env_remove(name);
-    }
-    let output = command
+    let output = alone()
         .args(["verify", "--rig", "local", "--pg-bin", folder, "--out"])
         .arg(dir.path().join("out"))
         .arg(scenario(dir.path(), SMALL))
