@@ -201,11 +201,10 @@ async fn fill(rig: &Rig, cell: &Cell, services: &[ServiceWorld]) -> Result<(Dela
             .map_err(RigError::refused("CHECKPOINT"))?;
         let _ = connection.close().await;
     }
-    if rig.is_ours() {
-        // What others wrote before (a build, another cell) would be written back under the first commits' fsync: a
-        // control showed 270 ms that way. On a thread of its own, since it blocks as long as the disk has work.
-        tokio::task::spawn_blocking(rustix::fs::sync).await.map_err(RigError::refused("sync"))?;
-    }
+    // What others wrote before (a build, another cell) would be written back under the first commits' fsync: a control
+    // showed 270 ms that way. For servers of others as well, which may be on this machine: with compose's, a commit now
+    // and then stood still for 80 to 230 ms. On a thread of its own: it blocks as long as the disk has work.
+    tokio::task::spawn_blocking(rustix::fs::sync).await.map_err(RigError::refused("sync"))?;
     let upstream = upstream(&endpoints.amqp).await?;
     let line = DelayLine::start(upstream, cell.settings.broker.latency)
         .await
