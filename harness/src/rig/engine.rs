@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     error::Error,
     future::Future,
+    net::IpAddr,
     path::PathBuf,
     time::Duration,
 };
@@ -179,6 +180,20 @@ impl Engine {
         let memory = if state.oom_killed == Some(true) { ", out of memory" } else { "" };
         let error = state.error.filter(|error| !error.is_empty()).map(|error| format!(": {error}"));
         Ok(Some(format!("its container ended (exit code {code}{memory}){}", error.unwrap_or_default())))
+    }
+
+    /// Where a container is reached without the engine's port proxy: its own address, where that lies in a network of
+    /// this machine. Elsewhere (an engine in a virtual machine, or without root) there may be somebody else.
+    pub(super) async fn own_address(&self, id: &str) -> Option<IpAddr> {
+        let inspected =
+            within(self.docker.inspect_container(id, None::<InspectContainerOptions>)).await.ok()?;
+        let networks = inspected.network_settings?.networks?;
+        networks.into_values().find_map(|network| {
+            let own = network.ip_address?.parse().ok()?;
+            let gateway: IpAddr = network.gateway?.parse().ok()?;
+            // Only an address of this machine can be bound.
+            std::net::UdpSocket::bind((gateway, 0)).ok().map(|_| own)
+        })
     }
 
     /// The last lines that a container wrote.
