@@ -17,6 +17,8 @@ RIG ?= local
 DENY ?= optional
 SCRIPTS := scripts/setup scripts/engine scripts/images scripts/postgres-versions scripts/rigs \
 	$(wildcard scripts/images.d/*/entrypoint) .ci/run
+# Scenarios in which something is broken and the lease design passes.
+FAULTS := broker-stall broker-cut drainer-crash drainer-paused lease-overrun backends-killed late-commit held-xmin
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/drainbench
 PROFILE := --locked --release
 # The benches have no tests; lint compiles them, bench builds them.
@@ -79,13 +81,18 @@ bench: build ## Criterion benches, in a rig; flags of criterion in ARGS
 	$(BIN) rig --rig $(RIG) -- $(CARGO) bench --locked --workspace -- $(ARGS)
 
 # slow-disk and spare-connection are right when they end undecided (5): each shows what the drainer is not to blame for.
-nightly: build ## What takes long: three rounds of workspace, and every other shipped scenario
+nightly: build ## What takes long: three rounds of workspace, every other shipped scenario, every saboteur
 	$(BIN) verify smoke $(ARGS)
 	$(BIN) verify workspace --rounds 3 $(ARGS)
 	for scenario in slow-disk spare-connection; do \
 		code=0; $(BIN) verify "$$scenario" $(ARGS) || code=$$?; \
 		if [ "$$code" -ne 5 ]; then echo "$$scenario ended with $$code, expected 5" >&2; exit 1; fi; \
 	done
+	for scenario in $(FAULTS); do $(BIN) verify "$$scenario" $(ARGS); done
+	code=0; $(BIN) verify poison-head $(ARGS) || code=$$?; \
+	if [ "$$code" -ne 3 ]; then echo "poison-head ended with $$code, expected 3" >&2; exit 1; fi
+	$(BIN) rig --rig $(RIG) -- $(CARGO) test $(PROFILE) --package harness --test it -- --ignored --test-threads=1 \
+		saboteurs::
 
 clean: ## Remove everything that was built, and local reports
 	$(CARGO) clean

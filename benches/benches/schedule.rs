@@ -21,7 +21,7 @@ fn cell(arrivals: Arrivals) -> Cell {
     settings.load.warm_up = Duration::ZERO;
     settings.load.duration = Duration::from_secs(100);
     settings.suite.cases = 1725;
-    Cell { label: "bench".to_owned(), role: None, design: CellDesign::Lease, settings }
+    Cell { label: "bench".to_owned(), role: None, design: CellDesign::Lease, faults: Vec::new(), settings }
 }
 
 fn plan(criterion: &mut Criterion) {

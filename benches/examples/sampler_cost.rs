@@ -94,7 +94,7 @@ impl Bench {
 
     async fn sampled(&self, admin: &PgConnectOptions, database: &str) -> Result<f64, Failure> {
         let rate = TICKS_A_SECOND.try_into()?;
-        let settings = SamplerSettings { rate, max_missed: 1.0 };
+        let settings = SamplerSettings { rate, max_missed: 1.0, witness: false };
         let sampler =
             Sampler::start(admin.clone(), vec![database.to_owned().into()], &settings, Instant::now());
         let sampler = sampler.await?;

@@ -9,7 +9,7 @@ mod support;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use drainer::{Design, DrainStats, ErrorClass, PUBLISH_ID_HEADER};
-use harness::rig::delay_line::DelayLine;
+use harness::rig::link::{Condition, Link};
 use sqlx::types::Json;
 use tokio::{process::Command, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -194,8 +194,17 @@ async fn an_exchange_that_is_not_there_is_an_error_and_loses_nothing(world: Arc<
     assert_exactly_once(&events, &world.arrivals().await);
 }
 
-async fn line(delay: Duration) -> (DelayLine, String) {
-    let line = DelayLine::start(broker_address(), delay).await.unwrap();
+const CUT: Condition = Condition {
+    delay: Duration::ZERO,
+    jitter: Duration::ZERO,
+    stalled: false,
+    cut: true,
+    reset_after: None,
+    bandwidth: None,
+};
+
+async fn line(delay: Duration) -> (Link, String) {
+    let line = Link::start(broker_address(), delay).await.unwrap();
     let url = url_through(line.addr());
     (line, url)
 }
@@ -210,7 +219,7 @@ fn assert_untouched(rows: &[RowState]) {
 async fn a_broker_that_is_down_costs_no_attempt(world: Arc<World>) {
     let events = world.commit(4).await;
     let (line, url) = line(Duration::ZERO).await;
-    line.cut();
+    let cut = line.impose(CUT);
     let (observer, told) = listener();
     let drainer = world.drainer_by(world.config(), &url, Duration::from_secs(2)).observed_by(observer);
     let error = drainer.drain_once().await.unwrap_err();
@@ -223,7 +232,7 @@ async fn a_broker_that_is_down_costs_no_attempt(world: Arc<World>) {
     let released = told.lock().unwrap()[0].released;
     assert_eq!(released, if world.design == Design::Lease { 4 } else { 0 });
 
-    line.restore();
+    drop(cut);
     world.drain_all(&drainer).await;
     assert_exactly_once(&events, &world.arrivals().await);
     assert!(world.rows().await.iter().all(|row| row.attempts == 0));
@@ -238,7 +247,7 @@ async fn a_broker_lost_in_the_middle_is_recovered_from(world: Arc<World>) {
         async move { drainer.drain_once().await }
     });
     eventually("some of the batch is at the broker", async || world.queued().await >= 3).await;
-    line.cut();
+    let cut = line.impose(CUT);
     let outcome = ticking.await.unwrap();
     let rows = world.rows().await;
     match (world.design, outcome) {
@@ -256,7 +265,7 @@ async fn a_broker_lost_in_the_middle_is_recovered_from(world: Arc<World>) {
         }
         (_, other) => panic!("{other:?}"),
     }
-    line.restore();
+    drop(cut);
     world.drain_all(&drainer).await;
     assert_at_least_once(&events, &world.arrivals().await);
 }
@@ -474,7 +483,7 @@ async fn a_drainer_is_seen_for_what_it_is(world: Arc<World>) {
 
 async fn the_run_goes_on_after_errors(world: Arc<World>) {
     let (line, url) = line(Duration::ZERO).await;
-    line.cut();
+    let cut = line.impose(CUT);
     let (observer, told) = listener();
     let drainer = world.drainer_by(world.config(), &url, Duration::from_secs(2)).observed_by(observer);
     let stop = CancellationToken::new();
@@ -485,10 +494,9 @@ async fn the_run_goes_on_after_errors(world: Arc<World>) {
     let mut events = world.commit(3).await;
     let errors = || told.lock().unwrap().iter().filter(|tick| tick.error.is_some()).count();
     eventually("it failed more than once", async || errors() >= 2).await;
-    line.restore();
+    drop(cut);
     eventually("it came back", async || world.unpublished().await == 0).await;
-    line.cut();
-    line.restore();
+    drop(line.impose(CUT));
     events.extend(world.commit(3).await);
     eventually("it came back again", async || world.unpublished().await == 0).await;
     stop.cancel();

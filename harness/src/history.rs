@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use crate::{plan::Plan, sampler::SampleLog};
+use crate::{plan::Plan, sampler::SampleLog, wire::postgres::Idle};
 
 /// Everything that was seen in one cell.
 #[derive(Debug)]
@@ -22,6 +22,10 @@ pub struct History {
     pub services: Vec<ServiceHistory>,
     /// What the drainers told of themselves, all services together.
     pub ticks: Vec<DrainerTick>,
+    /// What was broken on purpose, in the order it began.
+    pub faults: Vec<FaultSpan>,
+    /// What a link that reads along saw of the drainers' sessions, or why it could not; `None` without one.
+    pub witness: Option<Result<Idle, String>>,
     /// Drainer processes, where there are any.
     pub processes: Vec<ProcessUse>,
     /// What the sampler saw.
@@ -148,4 +152,23 @@ pub struct DatabaseUse {
     pub hot_updates: Option<u64>,
     /// Size in bytes of each relation of the outbox at the end, by name, all services together.
     pub relation_bytes: BTreeMap<String, u64>,
+}
+
+/// One strike of a fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FaultSpan {
+    /// Place in [`Cell::faults`](crate::scenario::Cell::faults).
+    pub fault: usize,
+    /// Its kind, as scenarios write it.
+    pub kind: &'static str,
+    /// What it broke, as scenarios write it.
+    pub target: &'static str,
+    /// When it was to be broken.
+    pub began_ns: u64,
+    /// When it had healed; of what never heals, when it had been broken.
+    pub healed_ns: u64,
+    /// Whether the other side saw it.
+    pub hit: bool,
+    /// What the other side saw.
+    pub evidence: String,
 }

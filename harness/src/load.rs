@@ -120,12 +120,18 @@ async fn backlog_chunk(
     Ok(())
 }
 
-/// Makes every scheduled write of one service. Returns them in the order of the plan; fewer than planned only when
+/// Makes every scheduled write of one service; those that `held` names, by their place in the schedule, hold their
+/// COMMIT back for so long. Returns them in the order of the plan; fewer than planned only when
 /// `stop` was cancelled.
 ///
 /// # Panics
 /// When a write's task did: the instrument is broken then.
-pub async fn run(client: Client, work: Work, stop: CancellationToken) -> Vec<Write> {
+pub async fn run(
+    client: Client,
+    work: Work,
+    held: Vec<(usize, Duration)>,
+    stop: CancellationToken,
+) -> Vec<Write> {
     let plan = Arc::clone(&work.plan);
     let service = &plan.services[usize::from(client.service)];
     let mut ended: Vec<Option<Write>> = Vec::with_capacity(service.due_ns.len());
@@ -141,8 +147,10 @@ pub async fn run(client: Client, work: Work, stop: CancellationToken) -> Vec<Wri
         }
         ended.push(None);
         let write = service.backlog + u32::try_from(place).unwrap_or(u32::MAX);
+        let held =
+            held.binary_search_by_key(&place, |(place, _)| *place).map_or(Duration::ZERO, |at| held[at].1);
         let (client, work) = (client.clone(), work.clone());
-        tasks.spawn(async move { (place, one_write(&client, &work, write, due_ns).await) });
+        tasks.spawn(async move { (place, one_write(&client, &work, write, due_ns, held).await) });
     }
     let collect = async {
         while let Some(done) = tasks.join_next().await {
@@ -183,11 +191,11 @@ fn keep(ended: &mut [Option<Write>], done: Result<(usize, Write), tokio::task::J
     }
 }
 
-async fn one_write(client: &Client, work: &Work, write: u32, due_ns: u64) -> Write {
+async fn one_write(client: &Client, work: &Work, write: u32, due_ns: u64, held: Duration) -> Write {
     let clock = work.clock;
     let started_ns = clock.now_ns();
     let mut marks = Marks { acquired_ns: None, executed_ns: None };
-    let outcome = attempt(client, work, write, &mut marks).await;
+    let outcome = attempt(client, work, write, held, &mut marks).await;
     let ended_ns = clock.now_ns();
     match outcome {
         Outcome::Committed => {
@@ -215,13 +223,13 @@ struct Marks {
     executed_ns: Option<u64>,
 }
 
-async fn attempt(client: &Client, work: &Work, write: u32, marks: &mut Marks) -> Outcome {
+async fn attempt(client: &Client, work: &Work, write: u32, held: Duration, marks: &mut Marks) -> Outcome {
     let Ok(mut connection) = client.pool.acquire().await else { return Outcome::Failed };
     marks.acquired_ns = Some(work.clock.now_ns());
     // What comes from here on is large, and made only now: of an overloaded open loop most writes wait for a connection.
     match work.plan.load.write {
         WriteKind::Transaction => {
-            Box::pin(in_transaction(&mut connection, client.service, work, write, marks)).await
+            Box::pin(in_transaction(&mut connection, client.service, work, write, held, marks)).await
         }
         WriteKind::Statement => {
             match Box::pin(one_statement(&mut connection, client.service, work, write)).await {
@@ -237,6 +245,7 @@ async fn in_transaction(
     service: u16,
     work: &Work,
     write: u32,
+    held: Duration,
     marks: &mut Marks,
 ) -> Outcome {
     let Ok(mut tx) = connection.begin().await else { return Outcome::Failed };
@@ -244,6 +253,9 @@ async fn in_transaction(
         return Outcome::Failed;
     }
     marks.executed_ns = Some(work.clock.now_ns());
+    if !held.is_zero() {
+        tokio::time::sleep(held).await;
+    }
     if work.plan.rolls_back(service, write) {
         // Nothing persists either way: without an answer the server rolls back on its own.
         let _ = tx.rollback().await;

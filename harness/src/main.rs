@@ -3,7 +3,7 @@
 use std::{io::Write as _, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use harness::{cmd, exit::Exit, rig};
+use harness::{cmd, exit::Exit, rig, saboteur};
 
 /// Proves what the way you drain your outbox costs the people who commit, and that it loses nothing.
 #[derive(Debug, Parser)]
@@ -38,6 +38,9 @@ enum Verb {
     /// A drainer as a child
     #[command(hide = true)]
     DrainerChild,
+    /// A drainer that does wrong on purpose
+    #[command(hide = true)]
+    Saboteur(saboteur::Args),
 }
 
 fn main() -> ExitCode {
@@ -76,6 +79,10 @@ fn on_runtime(verb: Verb) -> ExitCode {
             Verb::Doctor(args) => cmd::doctor::main(args).await.into(),
             Verb::Rig(args) => cmd::rig::main(args).await,
             Verb::DrainerChild => drainer::process::run_as_child().await,
+            Verb::Saboteur(args) => {
+                saboteur::main(args).await;
+                ExitCode::SUCCESS
+            }
             Verb::Guard | Verb::Report(_) | Verb::Check(_) => unreachable!("handled before the runtime"),
         }
     });

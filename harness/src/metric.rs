@@ -117,6 +117,12 @@ static OTHERS: &[Entry] = &[
     time("backlog.age_max", "longest time a committed event had not arrived"),
     entry("idle_in_tx.rows", Unit::Count, Better::Lower, "sampled drainer sessions idle in transaction"),
     time("idle_in_tx.age_max", "oldest transaction of a drainer session sampled idle in transaction"),
+    entry(
+        "idle_in_tx.exact_ms",
+        Unit::Milliseconds,
+        Better::Lower,
+        "time that drainer sessions sat in a transaction while they did something else, all together, read on the wire",
+    ),
     entry("waits.cpu", Unit::Sessions, Better::Lower, "average sessions active and not waiting"),
     entry("waits.lwlock", Unit::Sessions, Better::Lower, "average sessions waiting for a lightweight lock"),
     entry("waits.lock", Unit::Sessions, Better::Lower, "average sessions waiting for a heavyweight lock"),
@@ -212,7 +218,13 @@ static OTHERS: &[Entry] = &[
     ),
     entry("drainer.cpu", Unit::Cores, Better::Lower, "CPU of all drainer processes"),
     entry("drainer.rss_peak", Unit::Bytes, Better::Lower, "most resident memory of one drainer process"),
-    time("recovery.time", "time from a fault's healing until the backlog is as small as before"),
+    time("recovery.time", "longest time from a fault's healing until the backlog is as small as before"),
+    entry(
+        "recovery.rate_share",
+        Unit::Share,
+        Better::Higher,
+        "arrivals a second after the last recovery, as a share of those before the first fault",
+    ),
     entry("sampler.missed", Unit::Share, Better::Lower, "ticks that were due and not made"),
     entry("sampler.cost", Unit::Cores, Better::Lower, "CPU of the sampler and of its backend"),
 ];
@@ -321,12 +333,13 @@ mod tests {
             .flat_map(|family| ["p50", "p90", "p99", "p999", "max"].map(|point| format!("{family}.{point}")))
             .collect();
         let others = "persist.p99_worst_service deliver.early drain.rate drain.failed backlog.peak backlog.age_max \
-             idle_in_tx.rows idle_in_tx.age_max waits.cpu waits.lwlock waits.lock waits.bufferpin waits.activity \
+             idle_in_tx.rows idle_in_tx.age_max idle_in_tx.exact_ms \
+             waits.cpu waits.lwlock waits.lock waits.bufferpin waits.activity \
              waits.extension waits.client waits.ipc waits.timeout waits.io audit.delivered audit.waiting audit.dead \
              audit.lost audit.duplicated audit.redelivered audit.phantom audit.recovered audit.foreign \
              audit.reordered audit.unmarked writes.committed writes.rolled_back writes.failed writes.unsure suite.passed \
              suite.failed db.wal_bytes_per_event db.commits_per_event db.dead_tuples_peak db.hot_share \
-             drainer.connections drainer.statements_per_sec drainer.cpu drainer.rss_peak recovery.time \
+             drainer.connections drainer.statements_per_sec drainer.cpu drainer.rss_peak recovery.time recovery.rate_share \
              sampler.missed sampler.cost";
         wanted.extend(others.split_whitespace().map(str::to_owned));
         assert_eq!(Metric::all().map(|metric| metric.name().to_owned()).collect::<Vec<_>>(), wanted);

@@ -1,6 +1,6 @@
 //! The yardstick `raw`: the same messages through a sliding window, no database. The broker client's ceiling.
 //!
-//! It takes the drainers' road to the broker (their delay line, their exchange), so that a design's share of it is a
+//! It takes the drainers' road to the broker (their link, their exchange), so that a design's share of it is a
 //! share of the same thing. Each event is published when its write's COMMIT returned, a backlog from the plan at the start.
 
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub async fn start(
     report: mpsc::UnboundedSender<DrainerTick>,
     stop: CancellationToken,
 ) -> Result<JoinHandle<()>, RawError> {
-    let connection = within("connect", ground.world.drainer_broker.connect("drainer:raw")).await?;
+    let connection = within("connect", ground.world.links.broker_url(0, 0).connect("drainer:raw")).await?;
     let channel = within("open a channel", connection.create_channel()).await?;
     within("switch on confirms", channel.confirm_select(ConfirmSelectOptions::default())).await?;
     let exchanges = ground.world.services.iter().map(|service| service.exchange.clone()).collect();

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     clock::Clock,
     database::{APPLICATION_NAME as OWN_SESSION, Inspector},
+    fault,
     fleet::{Drained, Fleet, Ground},
     history::{EventRef, History, ServiceHistory, Write},
     live::Live,
@@ -124,10 +125,17 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
 
     let (committed, commits) = mpsc::unbounded_channel();
     let raw = cell.design == CellDesign::Raw;
-    let work = work(clock, raw.then_some(committed));
-    let ground = Ground { cell, rig: setting.rig, world, clients: &clients, work: &work, exe: setting.exe };
+    // The fleet's has no sender: the yardstick ends when the load's is dropped.
+    let (work, watched) = (work(clock, raw.then_some(committed)), work(clock, None));
+    let ground =
+        Ground { cell, rig: setting.rig, world, clients: &clients, work: &watched, exe: setting.exe };
     let fleet = Fleet::start(ground, raw.then_some(commits)).await?;
-    let scheduled = schedule(&clients, &work, stop).await;
+    let (scheduled, mut faults) = {
+        let start_ns = plan.start_ns;
+        let broken =
+            fault::Ground { cell, world, clients: &clients, fleet: fleet.as_ref(), clock, start_ns, stop };
+        tokio::join!(schedule(&clients, &work, stop, cell), fault::run(broken))
+    };
     drop(work);
 
     let looks = Looks::default();
@@ -140,6 +148,8 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
     let troubles = pools_closed(&clients).await;
     let database = inspector.finish(looks.commits()).await;
     let services = services(world, &plan, backlogs, scheduled, reads).await?;
+    faults.extend(fault::late_commit_spans(cell, &plan, &services));
+    faults.sort_by_key(|span| span.began_ns);
     Ok(History {
         started_at,
         window_ns: plan.window_ns(),
@@ -147,6 +157,8 @@ pub async fn run(setting: Setting<'_>, plan: Plan, seed: u64) -> Result<History,
         drained_ns: drained.span_ns,
         services,
         ticks: drained.ticks,
+        faults,
+        witness: world.links.idle(),
         processes: drained.processes,
         samples,
         database,
@@ -223,11 +235,13 @@ async fn schedule(
     clients: &[Client],
     work: &Work,
     stop: &CancellationToken,
+    cell: &Cell,
 ) -> Result<Vec<Vec<Write>>, RunError> {
     let mut tasks = JoinSet::new();
     for client in clients {
         let (client, work, stop) = (client.clone(), work.clone(), stop.clone());
-        tasks.spawn(async move { (client.service, load::run(client, work, stop).await) });
+        let held = fault::held_commits(cell, &work.plan, usize::from(client.service));
+        tasks.spawn(async move { (client.service, load::run(client, work, held, stop).await) });
     }
     of_services(clients, tasks).await
 }
@@ -262,7 +276,7 @@ async fn pools_closed(clients: &[Client]) -> Vec<String> {
 }
 
 /// Lets the drainers finish, until every outbox is empty or the deadline has passed, then stops them.
-async fn drain(fleet: Option<Fleet>, setting: Setting<'_>, looks: &Looks) -> Drained {
+async fn drain(fleet: Option<Fleet<'_>>, setting: Setting<'_>, looks: &Looks) -> Drained {
     let Some(fleet) = fleet else { return Drained::default() };
     let deadline = setting.cell.settings.load.drain_deadline;
     // `raw` has no outbox to look at: it stops once it published what was committed.
@@ -321,14 +335,14 @@ async fn until_empty(service: &ServiceWorld, looks: &Looks) {
 /// A drainer that stopped may have bytes on their way: only a closed connection has none.
 async fn connections_closed(world: &World) -> Option<String> {
     let closed = async {
-        while world.drainer_connections() > 0 {
+        while world.links.broker_connections() > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::time::timeout(CLOSED_WITHIN, closed).await.err().map(|_| {
         format!(
             "{} drainer connections were still open {} s after the drainers had stopped: what they sent may still arrive",
-            world.drainer_connections(),
+            world.links.broker_connections(),
             CLOSED_WITHIN.as_secs()
         )
     })

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use drainer::Design;
-use harness::rig::delay_line::DelayLine;
+use harness::rig::link::Link;
 use tokio::time::Instant;
 
 use crate::support::{
@@ -16,7 +16,7 @@ use crate::support::{
 async fn a_late_mark_changes_nothing() {
     within_world(Design::Lease, |world: Arc<World>| async move {
         let events = world.commit(2).await;
-        let line = DelayLine::start(broker_address(), Duration::from_millis(700)).await.unwrap();
+        let line = Link::start(broker_address(), Duration::from_millis(700)).await.unwrap();
         let (observer, told) = listener();
         let short = Duration::from_millis(300);
         let config = world.config().id("slow").pipeline_depth(1).lease_ttl(short);

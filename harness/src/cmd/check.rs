@@ -8,7 +8,7 @@ use crate::{
     cmd::args::ScenarioArgs,
     exit::Exit,
     plan::{self, Counts},
-    scenario::{Arrivals, Cell, Expectation, Role, Scenario},
+    scenario::{Arrivals, Cell, Expectation, Fault, Role, Scenario},
 };
 
 /// Arguments of `check`.
@@ -53,6 +53,7 @@ pub fn describe(scenario: &Scenario) -> String {
     );
     let _ = writeln!(text, "  needs    {} database connections", scenario.connections_needed());
     let _ = writeln!(text, "\n{}", cells(scenario).trim_fmt());
+    faults(&mut text, scenario);
     expectations(&mut text, "symptoms, of the baseline", &scenario.symptoms);
     expectations(&mut text, "criteria, of every candidate", &scenario.criteria);
     text
@@ -105,6 +106,26 @@ fn flow(cell: &Cell) -> String {
         Arrivals::Poisson => format!("{rate}/s poisson"),
         Arrivals::Burst { every } => format!("{rate}/s in bursts every {every:?}"),
         Arrivals::Ramp { from } => format!("{from}/s to {rate}/s"),
+    }
+}
+
+/// What strikes when, and where.
+fn faults(text: &mut String, scenario: &Scenario) {
+    let mut told: Vec<&Fault> = Vec::new();
+    for fault in scenario.cells.iter().flat_map(|cell| &cell.faults) {
+        if told.contains(&fault) {
+            continue;
+        }
+        if told.is_empty() {
+            let _ = writeln!(text, "  broken on purpose:");
+        }
+        told.push(fault);
+        let cells = scenario.cells.iter().filter(|cell| cell.faults.contains(fault));
+        let labels: Vec<&str> = cells.map(|cell| cell.label.as_str()).collect();
+        let lasts = fault.lasts.map_or(", for good".to_owned(), |lasts| format!(" for {lasts:?}"));
+        let every = fault.every.map_or(String::new(), |every| format!(", every {every:?}"));
+        let _ =
+            writeln!(text, "    {} at {:?}{lasts}{every}, in {}", fault.breaks, fault.at, labels.join(", "));
     }
 }
 

@@ -9,7 +9,10 @@ use std::{
 use crate::{
     exit::Exit,
     record::{Record, RecordError, recompute},
-    report::{JunitError, Look, MarkerError, into_markers, junit, markdown, results_table, terminal},
+    report::{
+        JunitError, Look, MarkerError, Place, faults_table, into_markers, junit, markdown, results_table,
+        terminal,
+    },
 };
 
 /// How a record is shown.
@@ -31,14 +34,19 @@ pub enum Format {
 /// Renders a record again: reads it, and nothing else.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A record, or the folder that holds its record.json
-    pub record: PathBuf,
+    /// A record, or the folder that holds its record.json; several with --faults-into
+    #[arg(required = true, value_name = "RECORD")]
+    pub records: Vec<PathBuf>,
     /// How to show it
     #[arg(long, value_enum, default_value = "terminal")]
     pub format: Format,
     /// Puts the results table between the markers <!-- results:begin --> and <!-- results:end --> of this file
     #[arg(long, value_name = "FILE", conflicts_with = "format")]
     pub into: Option<PathBuf>,
+    /// Puts a table of designs under faults, of all records, between the markers <!-- faults:begin --> and
+    /// <!-- faults:end --> of this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "into"])]
+    pub faults_into: Option<PathBuf>,
     /// Computes accounting and percentiles again from the record alone, and says what does not agree
     #[arg(long)]
     pub check: bool,
@@ -68,6 +76,8 @@ enum ReportError {
     },
     #[error("this version has no HTML report; --format takes terminal, markdown, junit or json")]
     Html,
+    #[error("one record at a time is shown; several are for --faults-into")]
+    Several,
     #[error("{0} of the record's numbers do not follow from the rest of it")]
     Disagrees(usize),
 }
@@ -88,17 +98,21 @@ fn run(args: &Args) -> Result<(), ReportError> {
     if args.format == Format::Html {
         return Err(ReportError::Html);
     }
-    let record = Record::read(&args.record)?;
+    let records = args.records.iter().map(|path| Record::read(path)).collect::<Result<Vec<_>, _>>()?;
     if args.check {
-        check(&record)?;
+        records.iter().try_for_each(check)?;
     }
+    if let Some(path) = &args.faults_into {
+        return into(path, Place::Faults, &faults_table(&records));
+    }
+    let [record] = records.as_slice() else { return Err(ReportError::Several) };
     if let Some(path) = &args.into {
-        return into(&record, path);
+        return into(path, Place::Results, &results_table(record));
     }
     let text = match args.format {
-        Format::Terminal => terminal(&record, look()),
-        Format::Markdown => markdown(&record),
-        Format::Junit => junit(&record)?,
+        Format::Terminal => terminal(record, look()),
+        Format::Markdown => markdown(record),
+        Format::Junit => junit(record)?,
         Format::Json => record.to_json()?,
         Format::Html => return Err(ReportError::Html),
     };
@@ -115,10 +129,10 @@ fn check(record: &Record) -> Result<(), ReportError> {
     if wrong.is_empty() { Ok(()) } else { Err(ReportError::Disagrees(wrong.len())) }
 }
 
-fn into(record: &Record, path: &Path) -> Result<(), ReportError> {
+fn into(path: &Path, place: Place, table: &str) -> Result<(), ReportError> {
     let failed = |doing| move |source| ReportError::File { doing, path: path.to_owned(), source };
     let text = fs::read_to_string(path).map_err(failed("read"))?;
-    let text = into_markers(&text, &results_table(record))
+    let text = into_markers(&text, place, table)
         .map_err(|source| ReportError::Markers { path: path.to_owned(), source })?;
     fs::write(path, text).map_err(failed("write"))
 }

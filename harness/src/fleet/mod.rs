@@ -5,12 +5,15 @@ mod child;
 use std::{ops::Range, path::Path, sync::Arc, time::Duration};
 
 use drainer::{Broker, Config, Design, Drainer, Observer};
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{
+    sync::{Mutex, mpsc},
+    task::JoinHandle,
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub(crate) use self::child::Child;
 use crate::{
     clock::Clock,
-    fleet::child::Child,
     history::{DrainerTick, ProcessUse},
     load::{Client, Work},
     raw,
@@ -24,21 +27,23 @@ const BROKER_WITHIN: Duration = Duration::from_secs(10);
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 
 /// Running drainers.
-#[derive(Debug)]
-pub struct Fleet {
-    members: Vec<Member>,
+pub struct Fleet<'a> {
+    members: Vec<Member<'a>>,
     reports: mpsc::UnboundedReceiver<DrainerTick>,
     // Dropped early (the run failed), it stops the drainers all the same.
-    stop: DropGuard,
+    stop: Option<DropGuard>,
     stop_within: Duration,
     started_ns: u64,
     clock: Clock,
 }
 
-#[derive(Debug)]
-enum Member {
-    InService { name: String, task: JoinHandle<()> },
-    Process(Box<Child>),
+enum Member<'a> {
+    InService {
+        name: String,
+        task: JoinHandle<()>,
+    },
+    /// Whoever breaks it holds the lock.
+    Process(Box<Mutex<Child<'a>>>),
 }
 
 /// What is left of a fleet once it stopped.
@@ -97,12 +102,12 @@ pub struct Ground<'a> {
 /// The commits that the `raw` yardstick publishes.
 pub type Commits = mpsc::UnboundedReceiver<(u16, u32)>;
 
-impl Fleet {
+impl<'a> Fleet<'a> {
     /// Starts the cell's drainers; `None` where its design has none.
     ///
     /// # Errors
     /// What was started until then is stopped.
-    pub async fn start(ground: Ground<'_>, commits: Option<Commits>) -> Result<Option<Self>, FleetError> {
+    pub async fn start(ground: Ground<'a>, commits: Option<Commits>) -> Result<Option<Self>, FleetError> {
         let (report, reports) = mpsc::unbounded_channel();
         let clock = ground.work.clock;
         let started_ns = clock.now_ns();
@@ -124,16 +129,22 @@ impl Fleet {
             CellDesign::Raw => settings.load.drain_deadline,
             CellDesign::None | CellDesign::SingleTx | CellDesign::Lease => settings.drainer.stop_within,
         };
-        Ok(Some(Self { members, reports, stop: stop_all, stop_within, started_ns, clock }))
+        Ok(Some(Self { members, reports, stop: Some(stop_all), stop_within, started_ns, clock }))
+    }
+
+    /// The drainers that are processes.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &Mutex<Child<'a>>> {
+        self.members.iter().filter_map(|member| match member {
+            Member::InService { .. } => None,
+            Member::Process(child) => Some(&**child),
+        })
     }
 
     /// Stops every drainer cleanly, and by force where that takes longer than allowed.
     pub async fn stop(mut self) -> Drained {
-        drop(self.stop);
-        for member in &mut self.members {
-            if let Member::Process(child) = member {
-                child.ask_to_stop();
-            }
+        self.stop.take();
+        for child in self.processes() {
+            child.lock().await.ask_to_stop();
         }
         let until = tokio::time::Instant::now() + self.stop_within + STOP_MARGIN;
         let mut drained = Drained::default();
@@ -152,9 +163,9 @@ impl Fleet {
                     }
                 }
                 Member::Process(child) => {
-                    let (used, trouble) = child.stopped(until).await;
+                    let (used, misconduct) = child.into_inner().ended(until).await;
                     drained.processes.push(used);
-                    drained.misconduct.extend(trouble);
+                    drained.misconduct.extend(misconduct);
                 }
             }
         }
@@ -167,12 +178,12 @@ impl Fleet {
     }
 }
 
-fn drainers(
-    ground: Ground<'_>,
+fn drainers<'a>(
+    ground: Ground<'a>,
     design: Design,
     report: &mpsc::UnboundedSender<DrainerTick>,
     stop: &CancellationToken,
-) -> Result<Vec<Member>, FleetError> {
+) -> Result<Vec<Member<'a>>, FleetError> {
     let settings = &ground.cell.settings.drainer;
     let mut members = Vec::new();
     for client in ground.clients {
@@ -184,7 +195,7 @@ fn drainers(
                     let name = ground.world.services[usize::from(client.service)].name.clone();
                     let child = Child::spawn(ground, design, at, report.clone());
                     let child = child.map_err(|source| FleetError::Spawn { service: name, source })?;
-                    Member::Process(Box::new(child))
+                    Member::Process(Box::new(Mutex::new(child)))
                 }
             });
         }
@@ -199,19 +210,19 @@ struct Seat {
     instance: u16,
 }
 
-fn in_service(
-    ground: Ground<'_>,
+fn in_service<'a>(
+    ground: Ground<'a>,
     design: Design,
     client: &Client,
     at: Seat,
     report: &mpsc::UnboundedSender<DrainerTick>,
     stop: &CancellationToken,
-) -> Result<Member, FleetError> {
+) -> Result<Member<'a>, FleetError> {
     let service = &ground.world.services[usize::from(at.service)];
     let name = format!("{}:{}", service.tag, at.instance);
     let config = config(&ground.cell.settings.drainer, &name, &service.exchange)?;
-    let broker =
-        Broker::new(ground.world.drainer_broker.as_str(), &format!("drainer:{name}"), BROKER_WITHIN)?;
+    let url = ground.world.links.broker_url(at.service, at.instance);
+    let broker = Broker::new(url.as_str(), &format!("drainer:{name}"), BROKER_WITHIN)?;
     let (report, clock) = (report.clone(), ground.work.clock);
     let observer: Observer = Arc::new(move |tick| {
         // After the fleet stopped nobody listens, and nothing is lost by it.

@@ -31,7 +31,7 @@ pub struct Builder {
 /// A cell like those of `workspace`.
 #[must_use]
 pub fn cell(label: &str, role: Option<Role>, design: CellDesign) -> Cell {
-    Cell { label: label.to_owned(), role, design, settings: settings() }
+    Cell { label: label.to_owned(), role, design, faults: Vec::new(), settings: settings() }
 }
 
 fn cell_of(services: u16, rate: Option<f64>) -> Cell {
@@ -48,6 +48,7 @@ pub fn settings() -> Settings {
         load: load(),
         service: Service { pool: NonZeroU32::MIN, acquire_timeout: Duration::from_secs(30) },
         drainer: DrainerSettings {
+            command: None,
             placement: Placement::InService,
             pool: NonZeroU32::MIN,
             instances: NonZeroU32::MIN,
@@ -64,7 +65,11 @@ pub fn settings() -> Settings {
             max_length: 0,
         },
         database: DatabaseSettings { commit_delay: Duration::ZERO, full_page_writes: true },
-        sampler: SamplerSettings { rate: NonZeroU32::MIN.saturating_add(49), max_missed: 0.05 },
+        sampler: SamplerSettings {
+            rate: NonZeroU32::MIN.saturating_add(49),
+            max_missed: 0.05,
+            witness: false,
+        },
         validity: Validity { lag_p99: Duration::from_millis(10), sink_behind: Duration::from_secs(1) },
         suite: Suite {
             cases: 0,
@@ -106,6 +111,8 @@ impl Builder {
                 drained_ns: Some(0..12 * SECOND),
                 services: (0..services).map(|_| ServiceHistory::default()).collect(),
                 ticks: Vec::new(),
+                faults: Vec::new(),
+                witness: None,
                 processes: Vec::new(),
                 samples: SampleLog { rate: 50, wall_seconds: 12.0, ..SampleLog::default() },
                 database: DatabaseUse { relation_bytes: BTreeMap::new(), ..DatabaseUse::default() },

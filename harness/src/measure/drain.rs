@@ -40,6 +40,18 @@ impl Flow {
         flow
     }
 
+    /// For tests of what is made of it.
+    #[cfg(test)]
+    pub(super) fn made_of(commits_ns: Vec<u64>, arrivals_ns: Vec<u64>) -> Self {
+        Self { commits_ns, arrivals_ns, age_max_ns: 0 }
+    }
+
+    /// Events that were committed and had not arrived at that instant.
+    pub(super) fn backlog(&self, at_ns: u64) -> usize {
+        let until = |instants: &[u64]| instants.partition_point(|instant| *instant <= at_ns);
+        until(&self.commits_ns).saturating_sub(until(&self.arrivals_ns))
+    }
+
     /// Most events that were committed and had not arrived.
     fn peak(&self) -> usize {
         let mut arrived = 0;

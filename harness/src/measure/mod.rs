@@ -7,6 +7,7 @@ mod database;
 mod distribution;
 mod drain;
 mod figure;
+mod recovery;
 mod sampled;
 mod series;
 mod suite;
@@ -24,7 +25,7 @@ pub use suite::SuiteCounts;
 pub use timing::{Timing, persist_shares};
 
 use crate::{
-    history::{DatabaseUse, History, Outcome},
+    history::{DatabaseUse, FaultSpan, History, Outcome},
     ledger::{self, Audit},
     metric::Metric,
     scenario::Cell,
@@ -53,6 +54,8 @@ pub struct Measurements {
     pub series: Series,
     /// What sessions waited for.
     pub waits: Waits,
+    /// What was broken on purpose.
+    pub faults: Vec<FaultSpan>,
     /// The database's counters, for a paired cell.
     pub database: DatabaseUse,
     /// What decides whether any of it means anything.
@@ -150,6 +153,7 @@ pub fn measure(history: &History, cell: &Cell, control: Option<Paired<'_>>) -> M
         suite: None,
         series: series::series(history, &flow),
         waits: sampled::waits(history),
+        faults: Vec::new(),
         database: history.database.clone(),
         facts: Facts { broken: audit.check().err().unwrap_or_default(), ..Facts::default() },
         audit,
@@ -162,7 +166,8 @@ pub fn measure(history: &History, cell: &Cell, control: Option<Paired<'_>>) -> M
     sampled::measure(&mut found, history, cell);
     database::measure(&mut found, cell, control);
     facts(&mut found, history, cell);
-    found.miss("recovery.time", "no fault was injected");
+    recovery::measure(&mut found, history, cell, &flow);
+    found.faults = history.faults.clone();
     // Four bytes an event, and nothing asks for them again.
     found.audit.firsts = Vec::new();
     for metric in Metric::all() {

@@ -149,6 +149,7 @@ pub(super) fn measure(found: &mut Measurements, history: &History, cell: &Cell) 
     found.set("sampler.missed", missed(&history.samples));
     cost(found, &history.samples);
     drainer(found, history, cell);
+    witness(found, history);
 }
 
 /// Average active sessions of each class.
@@ -172,6 +173,20 @@ fn cost(found: &mut Measurements, log: &SampleLog) {
     let spent = log.backend_cpu_seconds.map(|backend| backend + log.own_cpu_seconds);
     let cost = spent.filter(|_| log.wall_seconds > 0.0).map(|seconds| seconds / log.wall_seconds);
     found.set_or("sampler.cost", cost, "the sampler's backend runs where its CPU time cannot be read");
+}
+
+/// What was read on the wire, without sampling.
+fn witness(found: &mut Measurements, history: &History) {
+    match &history.witness {
+        Some(Ok(idle)) => found.set("idle_in_tx.exact_ms", super::ms(idle.total_ns)),
+        Some(Err(why)) => {
+            found.miss("idle_in_tx.exact_ms", &format!("the drainers' sessions could not be read: {why}"));
+        }
+        None => found.miss(
+            "idle_in_tx.exact_ms",
+            "no link reads along: `sampler.witness` is false, or no drainer is a process",
+        ),
+    }
 }
 
 const SESSIONS: [&str; 3] = ["idle_in_tx.rows", "idle_in_tx.age_max", "drainer.connections"];

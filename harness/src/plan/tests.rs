@@ -14,7 +14,7 @@ fn cell(change: impl FnOnce(&mut Settings)) -> Cell {
     settings.load.warm_up = Duration::from_secs(1);
     settings.load.duration = Duration::from_secs(9);
     change(&mut settings);
-    Cell { label: "new".to_owned(), role: None, design: CellDesign::Lease, settings }
+    Cell { label: "new".to_owned(), role: None, design: CellDesign::Lease, faults: Vec::new(), settings }
 }
 
 fn plan(change: impl FnOnce(&mut Settings)) -> Plan {

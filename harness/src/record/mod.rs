@@ -17,6 +17,7 @@ pub use machine::Machine;
 pub use recompute::{Mismatch, recompute};
 
 use crate::{
+    history::FaultSpan,
     ledger::{Counts, Offender, Tally},
     measure::{Distribution, HistogramError, Series, SuiteCounts, Timing, Waits, decode},
     metric::Metric,
@@ -113,7 +114,7 @@ pub struct CellRecord {
     /// What became of the events.
     pub audit: AuditRecord,
     /// What was broken when.
-    pub faults: Vec<serde_json::Value>,
+    pub faults: Vec<FaultRecord>,
     /// What broke the instrument or its servers, in words.
     pub troubles: Vec<String>,
     /// What changed under it, so that its numbers mean nothing: a setting, or the server itself.
@@ -150,6 +151,39 @@ pub struct HistogramRecord {
     pub services: BTreeMap<String, String>,
     /// Times beyond the longest that is recorded, 24 hours.
     pub saturated: u64,
+}
+
+/// One strike of a fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FaultRecord {
+    /// Place in the faults of the resolved cell.
+    pub fault: usize,
+    /// Its kind, as scenarios write it.
+    pub kind: String,
+    /// What it broke, as scenarios write it.
+    pub target: String,
+    /// When it was to be broken, nanoseconds since the cell's origin.
+    pub began_ns: u64,
+    /// When it had healed; of what never heals, when it had been broken.
+    pub healed_ns: u64,
+    /// Whether the other side saw it.
+    pub hit: bool,
+    /// What the other side saw.
+    pub evidence: String,
+}
+
+impl FaultRecord {
+    fn new(span: &FaultSpan) -> Self {
+        Self {
+            fault: span.fault,
+            kind: span.kind.to_owned(),
+            target: span.target.to_owned(),
+            began_ns: span.began_ns,
+            healed_ns: span.healed_ns,
+            hit: span.hit,
+            evidence: span.evidence.clone(),
+        }
+    }
 }
 
 /// The accounts of a cell.
@@ -260,7 +294,7 @@ impl CellRecord {
             series: found.series.clone(),
             waits: found.waits.clone(),
             audit: AuditRecord { tally: found.audit.tally, offenders: found.audit.offenders.clone() },
-            faults: Vec::new(),
+            faults: found.faults.iter().map(FaultRecord::new).collect(),
             troubles: cell.troubles.clone(),
             void: cell.void.clone(),
             misconduct: cell.misconduct.clone(),

@@ -1,6 +1,6 @@
 //! For people who read later: everything of the terminal, and what it takes to believe and to repeat it.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 use super::{spark::spark, terminal::kind, view};
 use crate::{
@@ -41,6 +41,7 @@ pub fn markdown(record: &Record) -> String {
     times(&mut text, &columns);
     waits(&mut text, record);
     series(&mut text, record);
+    faults(&mut text, record);
     offenders(&mut text, record);
     repeat(&mut text, record);
     text
@@ -201,6 +202,30 @@ fn series(text: &mut String, record: &Record) {
         }
     }
     text.push_str("```\n");
+}
+
+fn faults(text: &mut String, record: &Record) {
+    if record.cells.iter().all(|cell| cell.faults.is_empty()) {
+        return;
+    }
+    text.push_str("\n## What was broken on purpose\n\nSeconds since the cell's origin.\n\n");
+    text.push_str("| cell | fault | from | to | hit | seen |\n|---|---|--:|--:|---|---|\n");
+    for cell in &record.cells {
+        for strike in &cell.faults {
+            let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
+            let _ = writeln!(
+                text,
+                "| {} | {} of the {} | {:.3} | {:.3} | {} | {} |",
+                title(record, cell),
+                escaped(&strike.kind),
+                escaped(&strike.target),
+                seconds(strike.began_ns),
+                seconds(strike.healed_ns),
+                if strike.hit { "yes" } else { "no" },
+                escaped(&strike.evidence)
+            );
+        }
+    }
 }
 
 fn offenders(text: &mut String, record: &Record) {

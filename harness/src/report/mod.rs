@@ -1,5 +1,6 @@
 //! From a record to what people read. Pure.
 
+mod faults;
 mod junit;
 mod markdown;
 mod results;
@@ -7,7 +8,8 @@ mod spark;
 mod terminal;
 mod view;
 
+pub use faults::faults_table;
 pub use junit::{JunitError, junit};
 pub use markdown::markdown;
-pub use results::{MarkerError, RESULTS_BEGIN, RESULTS_END, into_markers, results_table};
+pub use results::{MarkerError, Place, into_markers, results_table};
 pub use terminal::{Look, terminal};

@@ -5,15 +5,29 @@ use std::fmt::Write as _;
 use super::view::{self, NOTHING};
 use crate::record::Record;
 
-/// Stands before the table.
-pub const RESULTS_BEGIN: &str = "<!-- results:begin -->";
-/// Stands after the table.
-pub const RESULTS_END: &str = "<!-- results:end -->";
+/// Which table, by the name in its markers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A record's cells.
+    Results,
+    /// Designs under faults, of many records.
+    Faults,
+}
+
+impl Place {
+    fn markers(self) -> [String; 2] {
+        let name = match self {
+            Self::Results => "results",
+            Self::Faults => "faults",
+        };
+        ["begin", "end"].map(|side| format!("<!-- {name}:{side} -->"))
+    }
+}
 
 /// A text without a place for the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("needs `{RESULTS_BEGIN}` and after it `{RESULTS_END}`, once each, to know where the results go")]
-pub struct MarkerError;
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("needs `{0}` and after it `{1}`, once each, to know where the results go")]
+pub struct MarkerError(String, String);
 
 /// The results: a line a cell, and where they come from.
 #[must_use]
@@ -69,25 +83,27 @@ pub fn results_table(record: &Record) -> String {
 ///
 /// # Errors
 /// When the markers are not there, once each and in order.
-pub fn into_markers(text: &str, table: &str) -> Result<String, MarkerError> {
-    let (before, rest) = text.split_once(RESULTS_BEGIN).ok_or(MarkerError)?;
-    let (_, after) = rest.split_once(RESULTS_END).ok_or(MarkerError)?;
-    if after.contains(RESULTS_BEGIN) || after.contains(RESULTS_END) || before.contains(RESULTS_END) {
-        return Err(MarkerError);
+pub fn into_markers(text: &str, place: Place, table: &str) -> Result<String, MarkerError> {
+    let [begin, end] = place.markers();
+    let wrong = || MarkerError(begin.clone(), end.clone());
+    let (before, rest) = text.split_once(&begin).ok_or_else(wrong)?;
+    let (_, after) = rest.split_once(&end).ok_or_else(wrong)?;
+    if after.contains(&begin) || after.contains(&end) || before.contains(&end) {
+        return Err(wrong());
     }
-    Ok(format!("{before}{RESULTS_BEGIN}\n{}\n{RESULTS_END}{after}", table.trim_end()))
+    Ok(format!("{before}{begin}\n{}\n{end}{after}", table.trim_end()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MarkerError, into_markers};
+    use super::{Place, into_markers};
 
     #[test]
     fn only_what_stands_between_the_markers_changes() {
         let text = "a\n<!-- results:begin -->\nold\n<!-- results:end -->\nb\n";
-        let once = into_markers(text, "| new |\n").expect("markers");
+        let once = into_markers(text, Place::Results, "| new |\n").expect("markers");
         assert_eq!(once, "a\n<!-- results:begin -->\n| new |\n<!-- results:end -->\nb\n");
-        assert_eq!(into_markers(&once, "| new |\n").expect("markers"), once);
+        assert_eq!(into_markers(&once, Place::Results, "| new |\n").expect("markers"), once);
     }
 
     #[test]
@@ -98,7 +114,7 @@ mod tests {
             "<!-- results:end --> <!-- results:begin -->",
             "<!-- results:begin --><!-- results:end --><!-- results:begin --><!-- results:end -->",
         ] {
-            assert_eq!(into_markers(text, "x"), Err(MarkerError));
+            assert!(into_markers(text, Place::Results, "x").is_err());
         }
     }
 }

@@ -64,6 +64,13 @@ pub fn terminal(record: &Record, look: Look) -> String {
     for (label, sentence) in times {
         text.push_str(&wrapped(&format!("  {label}: {sentence}"), width, "    "));
     }
+    let broken = view::broken(&columns);
+    if !broken.is_empty() {
+        text.push_str("\nBroken on purpose, and what was seen of it:\n");
+    }
+    for (label, sentence) in broken {
+        text.push_str(&wrapped(&format!("  {label}: {sentence}"), width, "    "));
+    }
     text.push_str(&verdict(record, width));
     // A record may be anybody's, and a terminal obeys what it is shown.
     let text: String =

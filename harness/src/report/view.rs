@@ -34,7 +34,7 @@ enum Show {
     Delivered,
 }
 
-const ROWS: [(&str, Show); 34] = [
+const ROWS: [(&str, Show); 37] = [
     ("persist p50", Show::Metric("persist.p50")),
     ("persist p99", Show::Metric("persist.p99")),
     ("persist p99.9", Show::Metric("persist.p999")),
@@ -49,6 +49,7 @@ const ROWS: [(&str, Show); 34] = [
     ("suite", Show::Suite),
     ("idle in tx, rows", Show::Metric("idle_in_tx.rows")),
     ("idle in tx, oldest", Show::Metric("idle_in_tx.age_max")),
+    ("idle in tx, exact", Show::Metric("idle_in_tx.exact_ms")),
     ("deliver p99", Show::Metric("deliver.p99")),
     ("confirm p99", Show::Metric("confirm.p99")),
     ("claim p99", Show::Metric("claim.p99")),
@@ -57,6 +58,8 @@ const ROWS: [(&str, Show); 34] = [
     ("drain failed", Show::Metric("drain.failed")),
     ("backlog peak", Show::Metric("backlog.peak")),
     ("backlog oldest", Show::Metric("backlog.age_max")),
+    ("recovery", Show::Metric("recovery.time")),
+    ("rate afterwards", Show::Metric("recovery.rate_share")),
     ("delivered", Show::Delivered),
     ("waiting", Show::Metric("audit.waiting")),
     ("dead", Show::Metric("audit.dead")),
@@ -225,6 +228,31 @@ pub(super) fn legend(record: &Record) -> String {
         legend.push("of the rounds: median [least–most]".to_owned());
     }
     legend.join(", ")
+}
+
+/// One sentence for each column and fault: how often it struck and hit, and what was seen of the last strike.
+pub(super) fn broken(columns: &[Column<'_>]) -> Vec<(String, String)> {
+    let mut sentences = Vec::new();
+    for column in columns {
+        let Some(cell) = column.rounds.first() else { continue };
+        let mut told = Vec::new();
+        for strike in &cell.faults {
+            if told.contains(&strike.fault) {
+                continue;
+            }
+            told.push(strike.fault);
+            let strikes = cell.faults.iter().filter(|other| other.fault == strike.fault);
+            let hits = strikes.clone().filter(|strike| strike.hit).count();
+            let times = match (hits, strikes.clone().count()) {
+                (1, 1) => String::new(),
+                (hits, all) => format!(", hit {hits} of {all} times"),
+            };
+            let last = strikes.clone().next_back().map_or("", |strike| strike.evidence.as_str());
+            let sentence = format!("{} of the {}{times}: {last}", strike.kind, strike.target);
+            sentences.push((column.label.to_owned(), sentence));
+        }
+    }
+    sentences
 }
 
 /// One sentence for each column: what persist is made of and what its sessions wait for.

@@ -3,12 +3,13 @@
 mod binaries;
 mod broker;
 mod containers;
-pub mod delay_line;
 mod docker;
 mod endpoints;
 mod engine;
 mod folder;
 pub mod guard;
+pub mod link;
+mod links;
 mod names;
 mod postgres;
 mod probe;
@@ -32,6 +33,7 @@ use sqlx::Connection;
 
 pub use containers::{Containers, Cpus, ImageName, Memory, Unfit};
 pub(crate) use endpoints::without_brackets;
+pub use links::Links;
 pub use space::Separation;
 pub use vitals::Vitals;
 pub use world::{ServiceWorld, World};

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::{
     Rig, RigError,
     broker::Broker,
-    delay_line::DelayLine,
-    endpoints::{Amqp, CONNECT_WITHIN, Endpoints, no_answer},
+    endpoints::{CONNECT_WITHIN, Endpoints},
+    links::{self, Links},
     names, teardown,
 };
 use crate::scenario::{Cell, DatabaseSettings};
@@ -34,17 +34,16 @@ const BUSINESS_TABLE: &str = "CREATE TABLE bench_write (\
 
 /// The databases, exchanges and queues of one cell. [`remove`](Self::remove) is the normal end; what is dropped without
 /// it goes with the rig, and the next world sets the server's settings itself.
-#[must_use = "its delay line ends when it is dropped"]
+#[must_use = "its links end when it is dropped"]
 pub struct World {
     /// One for each service.
     pub services: Vec<ServiceWorld>,
     /// The broker itself: for the sink.
     pub broker: BrokerUrl,
-    /// The broker for drainers: through the delay line, whose delay is 0 where the cell has no latency.
-    pub drainer_broker: BrokerUrl,
+    /// The drainers' ways to both.
+    pub links: Links,
     /// The server's maintenance database, with the rights we have.
     pub admin: PgConnectOptions,
-    line: DelayLine,
     made: Made,
 }
 
@@ -66,52 +65,45 @@ pub struct ServiceWorld {
 }
 
 impl ServiceWorld {
-    /// URL of its database for a program of its own. Secret.
+    /// URL of its database for a program of its own, through a link where one is given. Secret.
     #[must_use]
-    pub fn database_url(&self) -> String {
-        // The library writes neither an IPv6 address, a user's special characters nor a file in a form that it reads
-        // again, and leaves the session's settings out (the schema is one).
-        let options = &self.database;
-        let mut url = options.clone().host("localhost").username("user").to_url_lossy();
-        // Both can only fail for a URL without a host.
-        let _ = url.set_username(options.get_username());
-        if options.get_socket().is_none() {
-            let host = options.get_host();
-            let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-            let _ = url.set_host(Some(&host));
+    pub fn database_url(&self, link: Option<SocketAddr>) -> String {
+        match link {
+            None => url(&self.database),
+            Some(link) => url(&links::via(self.database.clone(), link)),
         }
-        // A certificate's file comes out as `file: /path`.
-        let bare = |value: &str| value.strip_prefix("file: ").unwrap_or(value).to_owned();
-        let pairs: Vec<_> =
-            url.query_pairs().map(|(name, value)| (name.into_owned(), bare(&value))).collect();
-        url.query_pairs_mut().clear().extend_pairs(pairs);
-        if let Some(settings) = options.get_options() {
-            url.query_pairs_mut().append_pair("options", settings);
-        }
-        url.into()
     }
 }
 
+fn url(options: &PgConnectOptions) -> String {
+    // The library writes neither an IPv6 address, a user's special characters nor a file in a form that it reads
+    // again, and leaves the session's settings out (the schema is one).
+    let mut url = options.clone().host("localhost").username("user").to_url_lossy();
+    // Both can only fail for a URL without a host.
+    let _ = url.set_username(options.get_username());
+    if options.get_socket().is_none() {
+        let host = options.get_host();
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let _ = url.set_host(Some(&host));
+    }
+    // A certificate's file comes out as `file: /path`.
+    let bare = |value: &str| value.strip_prefix("file: ").unwrap_or(value).to_owned();
+    let pairs: Vec<_> = url.query_pairs().map(|(name, value)| (name.into_owned(), bare(&value))).collect();
+    url.query_pairs_mut().clear().extend_pairs(pairs);
+    if let Some(settings) = options.get_options() {
+        url.query_pairs_mut().append_pair("options", settings);
+    }
+    url.into()
+}
+
 impl World {
-    /// Client connections that the broker has from drainers, all of which go through the delay line; 0 when the broker
-    /// has read what they sent and has closed them all.
-    #[must_use]
-    pub fn drainer_connections(&self) -> usize {
-        self.line.connections()
-    }
-
-    /// The delay line all drainers go through.
-    pub fn delay_line(&self) -> &DelayLine {
-        &self.line
-    }
-
     /// Sets `commit_delay` and `full_page_writes` back, drops databases, exchanges and queues.
     ///
     /// # Errors
     /// What could not be removed, by name.
     pub async fn remove(self) -> Result<(), RigError> {
         // Whatever still hangs on it would keep a queue in use.
-        drop(self.line);
+        drop(self.links);
         self.made.remove().await
     }
 }
@@ -158,12 +150,11 @@ pub(crate) async fn make(rig: &Rig, cell: &Cell, cell_index: usize, round: u32) 
     let names = services.iter().map(|service| service.exchange.clone()).collect();
     let made = Made { endpoints: rig.endpoints.clone(), names, ours: rig.is_ours() };
     match fill(rig, cell, &services).await {
-        Ok((line, drainer_broker)) => Ok(World {
+        Ok(links) => Ok(World {
             services,
             broker: rig.endpoints.amqp.0.clone(),
-            drainer_broker,
+            links,
             admin: rig.endpoints.database.clone(),
-            line,
             made,
         }),
         Err(error) => match made.remove().await {
@@ -176,7 +167,7 @@ pub(crate) async fn make(rig: &Rig, cell: &Cell, cell_index: usize, round: u32) 
     }
 }
 
-async fn fill(rig: &Rig, cell: &Cell, services: &[ServiceWorld]) -> Result<(DelayLine, BrokerUrl), RigError> {
+async fn fill(rig: &Rig, cell: &Cell, services: &[ServiceWorld]) -> Result<Links, RigError> {
     let endpoints = &rig.endpoints;
     // Where nobody drains, the smallest outbox there is: what a design adds to it, its indexes too, is the design's cost.
     let design = cell.design.drainer().unwrap_or(drainer::Design::SingleTx);
@@ -205,28 +196,7 @@ async fn fill(rig: &Rig, cell: &Cell, services: &[ServiceWorld]) -> Result<(Dela
     // showed 270 ms that way. For servers of others as well, which may be on this machine: with compose's, a commit now
     // and then stood still for 80 to 230 ms. On a thread of its own: it blocks as long as the disk has work.
     tokio::task::spawn_blocking(rustix::fs::sync).await.map_err(RigError::refused("sync"))?;
-    let upstream = upstream(&endpoints.amqp).await?;
-    let line = DelayLine::start(upstream, cell.settings.broker.latency)
-        .await
-        .map_err(RigError::refused("start the delay line"))?;
-    let url = endpoints
-        .amqp
-        .via(line.addr())
-        .map_err(RigError::refused("put the delay line in the broker's URL"))?;
-    Ok((line, url))
-}
-
-/// The first of the broker's addresses that answers.
-async fn upstream(amqp: &Amqp) -> Result<SocketAddr, RigError> {
-    let mut reason = "its name has no address".to_owned();
-    for addr in amqp.addresses().await? {
-        match tokio::time::timeout(CONNECT_WITHIN, tokio::net::TcpStream::connect(addr)).await {
-            Ok(Ok(_)) => return Ok(addr),
-            Ok(Err(error)) => reason = error.to_string(),
-            Err(_) => reason = no_answer(),
-        }
-    }
-    Err(amqp.unreachable(reason))
+    Links::start(endpoints, cell).await
 }
 
 async fn fill_database(rig: &Rig, service: &ServiceWorld, design: drainer::Design) -> Result<(), RigError> {
@@ -347,7 +317,7 @@ mod tests {
                 exchange: String::new(),
                 queue: String::new(),
             };
-            let read: PgConnectOptions = service.database_url().parse().unwrap();
+            let read: PgConnectOptions = service.database_url(None).parse().unwrap();
             assert_eq!(format!("{read:?}"), format!("{meant:?}"), "{url}");
         }
         let mut options: PgConnectOptions = "postgres://me@localhost/app".parse().unwrap();
@@ -361,9 +331,9 @@ mod tests {
             queue: String::new(),
         };
         assert!(
-            service.database_url().starts_with("postgres://me@[::1]:5432/app?"),
+            service.database_url(None).starts_with("postgres://me@[::1]:5432/app?"),
             "{}",
-            service.database_url()
+            service.database_url(None)
         );
     }
 }

@@ -1,6 +1,6 @@
 //! What a scenario needs before it can start: connections and time.
 
-use super::{Cell, CellDesign, Placement, Scenario};
+use super::{Breaks, Cell, CellDesign, Placement, Scenario};
 
 /// Connections that are not a service's: the sampler's, and ours for making and dropping databases.
 const OURS: u32 = 1 + 3;
@@ -19,14 +19,18 @@ impl Cell {
             (Placement::InService, _) | (Placement::Process, None) => 0,
         };
         let each = self.settings.service.pool.get().saturating_add(own).saturating_add(1);
-        services.saturating_mul(each).saturating_add(OURS)
+        // A held transaction takes a connection in each database, the others one at a time.
+        let faults =
+            self.faults.iter().map(|fault| if fault.breaks == Breaks::HeldXmin { services } else { 1 });
+        services.saturating_mul(each).saturating_add(OURS).saturating_add(faults.sum())
     }
     /// Seconds that one round of it takes, at least and at most: when its drainers keep up, and when they use their
     /// drain deadline and all of their time to stop.
     #[must_use]
     pub fn planned_seconds(&self) -> (f64, f64) {
         let load = &self.settings.load;
-        let window = if load.rate.is_some() { (load.warm_up + load.duration).as_secs_f64() } else { 0.0 };
+        let healed = self.faults.iter().map(|fault| fault.ends(self)).max().unwrap_or_default();
+        let window = self.schedule_ends().max(healed).as_secs_f64();
         let at_least = window + f64::from(load.services) * DATABASE_SECONDS;
         // The last write may wait for a connection as long as it is allowed to.
         let late = self.settings.service.acquire_timeout;

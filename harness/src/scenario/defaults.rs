@@ -36,6 +36,7 @@ impl Default for Settings {
             service: Service { pool: count(5), acquire_timeout: Duration::from_secs(30) },
             drainer: DrainerSettings {
                 placement: Placement::InService,
+                command: None,
                 pool: count(2),
                 instances: count(1),
                 batch_size: count(100),
@@ -47,7 +48,7 @@ impl Default for Settings {
             },
             broker: BrokerSettings { latency: Duration::ZERO, queue: QueueKind::Classic, max_length: 0 },
             database: DatabaseSettings { commit_delay: Duration::ZERO, full_page_writes: true },
-            sampler: SamplerSettings { rate: count(50), max_missed: 0.05 },
+            sampler: SamplerSettings { rate: count(50), max_missed: 0.05, witness: false },
             validity: Validity { lag_p99: Duration::from_millis(10), sink_behind: Duration::from_secs(1) },
             suite: Suite {
                 cases: 0,

@@ -60,13 +60,13 @@ pub struct Invalid {
 
 /// What is wrong at a place of the text, before it is known which file that is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct Flaw {
     pub(super) span: Range<usize>,
     pub(super) message: String,
     pub(super) help: String,
 }
 
-impl Fault {
+impl Flaw {
     pub(super) fn new(span: Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { span, message: message.into(), help: help.into() }
     }

@@ -10,13 +10,17 @@ use toml::{
 };
 
 use super::{
-    error::Fault,
+    error::Flaw,
     nearest::{listed, nearest},
-    wire::{CELL, ExpectationWire, OF_THE_FILE, SECTIONS, TOP},
+    wire::{CELL, ExpectationWire, FaultWire, OF_THE_FILE, SECTIONS, TOP},
 };
 
-const LISTS: [(&str, &[&str]); 3] =
-    [("cell", CELL), ("symptom", ExpectationWire::KEYS), ("criterion", ExpectationWire::KEYS)];
+const LISTS: [(&str, &[&str]); 4] = [
+    ("cell", CELL),
+    ("fault", FaultWire::KEYS),
+    ("symptom", ExpectationWire::KEYS),
+    ("criterion", ExpectationWire::KEYS),
+];
 
 /// Every key there is, from the top: `load.rate`, `cell.label`.
 #[cfg(test)]
@@ -27,7 +31,7 @@ pub(super) fn all() -> Vec<String> {
 }
 
 /// Proves that every key is one there is, and every table a table.
-pub(super) fn check(document: &DeTable<'_>) -> Result<(), Fault> {
+pub(super) fn check(document: &DeTable<'_>) -> Result<(), Flaw> {
     for (key, value) in document {
         let name: &str = key.get_ref();
         if TOP.contains(&name) {
@@ -52,10 +56,10 @@ pub(super) fn check(document: &DeTable<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_section(section: &str, keys: &[&str], value: &Spanned<DeValue<'_>>) -> Result<(), Fault> {
+fn check_section(section: &str, keys: &[&str], value: &Spanned<DeValue<'_>>) -> Result<(), Flaw> {
     let DeValue::Table(table) = value.get_ref() else {
         let message = format!("`{section}` must be a table");
-        return Err(Fault::new(value.span(), message, format!("write its keys under `[{section}]`")));
+        return Err(Flaw::new(value.span(), message, format!("write its keys under `[{section}]`")));
     };
     match table.iter().find(|(key, _)| !keys.contains(&key.get_ref().as_ref())) {
         None => Ok(()),
@@ -64,7 +68,7 @@ fn check_section(section: &str, keys: &[&str], value: &Spanned<DeValue<'_>>) -> 
 }
 
 /// One of a list. Cells have the sections too.
-fn check_element(list: &str, keys: &[&str], table: &DeTable<'_>) -> Result<(), Fault> {
+fn check_element(list: &str, keys: &[&str], table: &DeTable<'_>) -> Result<(), Flaw> {
     for (key, value) in table {
         let name: &str = key.get_ref();
         if keys.contains(&name) {
@@ -84,7 +88,7 @@ fn check_element(list: &str, keys: &[&str], table: &DeTable<'_>) -> Result<(), F
 }
 
 /// A key of that very name in another table, then the nearest in the same one.
-fn unknown(table: &str, name: &str, span: Range<usize>, known: &[&str]) -> Fault {
+fn unknown(table: &str, name: &str, span: Range<usize>, known: &[&str]) -> Flaw {
     let elsewhere = SECTIONS.iter().chain(OF_THE_FILE).filter(|(_, keys)| keys.contains(&name));
     let near = nearest(name, known.iter().copied(), 2);
     let offers: Vec<String> = elsewhere
@@ -99,14 +103,14 @@ fn unknown(table: &str, name: &str, span: Range<usize>, known: &[&str]) -> Fault
         1 => format!("the nearest is {}", listed(&offers)),
         _ => format!("the nearest are {}", listed(&offers)),
     };
-    Fault::new(
+    Flaw::new(
         span,
         format!("unknown key `{table}{name}`"),
         format!("{help}; scenarios/README.md lists all keys"),
     )
 }
 
-fn no_list(list: &str, span: Range<usize>) -> Fault {
+fn no_list(list: &str, span: Range<usize>) -> Flaw {
     let message = format!("`{list}` must be a list of tables");
-    Fault::new(span, message, format!("write each under a `[[{list}]]` of its own"))
+    Flaw::new(span, message, format!("write each under a `[[{list}]]` of its own"))
 }

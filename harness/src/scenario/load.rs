@@ -6,8 +6,8 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Cell, Expectation, Overrides, Role, Scenario, ScenarioError,
-    error::Fault,
-    overrides,
+    error::Flaw,
+    fault, overrides,
     resolve::{self, count},
     rules::{self, Made},
     value::Key,
@@ -29,7 +29,7 @@ pub fn load(source_name: &str, text: &str, overrides: &Overrides) -> Result<Scen
     if text.len() > MAX_TEXT_BYTES {
         let message = format!("{} bytes are too many for a scenario: at most {MAX_TEXT_BYTES}", text.len());
         return Err(
-            Fault::new(0..0, message, "give a file as scenarios/README.md shows").in_text(source_name, "")
+            Flaw::new(0..0, message, "give a file as scenarios/README.md shows").in_text(source_name, "")
         );
     }
     let (text, wire) = overrides::read(text, overrides);
@@ -39,19 +39,20 @@ pub fn load(source_name: &str, text: &str, overrides: &Overrides) -> Result<Scen
             let hash = hash.iter().map(|byte| format!("{byte:02x}")).collect();
             Ok(Scenario { text, hash, ..scenario })
         }
-        Err(fault) => Err(fault.in_text(source_name, &text)),
+        Err(flaw) => Err(flaw.in_text(source_name, &text)),
     }
 }
 
 /// All but its text and hash.
-fn scenario(wire: &ScenarioWire) -> Result<Scenario, Fault> {
+fn scenario(wire: &ScenarioWire) -> Result<Scenario, Flaw> {
     let name = match identifier(wire.name())? {
         Some(name) => name,
-        None => return Err(Fault::new(0..0, "`name` is missing", "begin with `name = \"my-scenario\"`")),
+        None => return Err(Flaw::new(0..0, "`name` is missing", "begin with `name = \"my-scenario\"`")),
     };
     let seed = wire.seed().whole(0..=i64::MAX)?.map_or(1, i64::unsigned_abs);
-    let cells = cells(wire)?;
+    let mut cells = cells(wire)?;
     rules::cells(&cells)?;
+    fault::of_cells(&wire.fault, &mut cells)?;
     rules::schedules(seed, &cells)?;
     let symptoms = expectations(&wire.symptom, Role::Baseline, &cells)?;
     let criteria = expectations(&wire.criterion, Role::Candidate, &cells)?;
@@ -69,28 +70,28 @@ fn scenario(wire: &ScenarioWire) -> Result<Scenario, Fault> {
     })
 }
 
-fn cells(wire: &ScenarioWire) -> Result<Vec<Made>, Fault> {
+fn cells(wire: &ScenarioWire) -> Result<Vec<Made>, Flaw> {
     let Some(beyond) = wire.cell.get(MAX_CELLS) else {
         if wire.cell.is_empty() {
             let help = "add a `[[cell]]` with `label`, `role` and `design`";
-            return Err(Fault::new(0..0, "there is no `[[cell]]`: nothing would run", help));
+            return Err(Flaw::new(0..0, "there is no `[[cell]]`: nothing would run", help));
         }
         return wire.cell.iter().map(|cell| made(wire, cell.get_ref(), cell.span())).collect();
     };
     let message = format!("{} cells are too many: at most {MAX_CELLS}", wire.cell.len());
-    Err(Fault::new(beyond.span(), message, "split the scenario"))
+    Err(Flaw::new(beyond.span(), message, "split the scenario"))
 }
 
-fn made(scenario: &ScenarioWire, wire: &CellWire, span: std::ops::Range<usize>) -> Result<Made, Fault> {
+fn made(scenario: &ScenarioWire, wire: &CellWire, span: std::ops::Range<usize>) -> Result<Made, Flaw> {
     let missing = |key: &str, example: &str| {
-        Fault::new(span.clone(), format!("a cell without `{key}`"), format!("add `{key} = \"{example}\"`"))
+        Flaw::new(span.clone(), format!("a cell without `{key}`"), format!("add `{key} = \"{example}\"`"))
     };
     let label = identifier(wire.label())?.ok_or_else(|| missing("label", "new"))?;
     let design = resolve::design(wire.design())?.ok_or_else(|| missing("design", "lease"))?;
     let own = wire.sections();
     let merged = own.clone().over(scenario.sections());
     let settings = resolve::settings(&merged)?;
-    let cell = Cell { label, role: resolve::role(wire.role())?, design, settings };
+    let cell = Cell { label, role: resolve::role(wire.role())?, design, faults: Vec::new(), settings };
     let label = wire.label().given.map_or(span, toml::Spanned::span);
     let made = Made { cell, merged, own, label };
     rules::cell(&made)?;
@@ -98,13 +99,13 @@ fn made(scenario: &ScenarioWire, wire: &CellWire, span: std::ops::Range<usize>) 
 }
 
 /// A name that can stand in folders, databases and queues.
-fn identifier(key: Key<'_>) -> Result<Option<String>, Fault> {
+fn identifier(key: Key<'_>) -> Result<Option<String>, Flaw> {
     let Some(text) = key.text()? else { return Ok(None) };
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     if !text.is_empty() && text.len() <= LONGEST_NAME && text.chars().all(fits) {
         return Ok(Some(text.to_owned()));
     }
-    Err(key.fault(
+    Err(key.flaw(
         format_args!("must be 1 to {LONGEST_NAME} small letters, digits, `-` and `_`"),
         "it becomes part of the names of folders, databases and queues",
     ))
@@ -114,7 +115,7 @@ fn expectations(
     wires: &[toml::Spanned<ExpectationWire>],
     judged: Role,
     cells: &[Made],
-) -> Result<Vec<Expectation>, Fault> {
+) -> Result<Vec<Expectation>, Flaw> {
     wires
         .iter()
         .map(|wire| {

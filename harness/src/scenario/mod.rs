@@ -7,6 +7,7 @@
 mod budget;
 mod defaults;
 mod error;
+mod fault;
 mod keys;
 mod load;
 mod names;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     error::{Invalid, ScenarioError},
+    fault::{Breaks, Fault, Point, Server, Weakness, When},
     load::load,
     shipped::{SHIPPED, find},
 };
@@ -65,6 +67,8 @@ pub struct Cell {
     pub role: Option<Role>,
     /// Who drains.
     pub design: CellDesign,
+    /// What is broken in it on purpose.
+    pub faults: Vec<Fault>,
     /// All other keys.
     #[serde(flatten)]
     pub settings: Settings,
@@ -207,6 +211,8 @@ pub enum Placement {
 pub struct DrainerSettings {
     /// Shares the service's pool or has its own.
     pub placement: Placement,
+    /// A program that drains instead of the design's own, with its arguments, separated by blanks.
+    pub command: Option<String>,
     /// Connections of a drainer process.
     pub pool: NonZeroU32,
     /// Drainers of each service.
@@ -242,7 +248,7 @@ pub enum QueueKind {
 /// `[broker]`
 #[derive(Debug, Clone, Serialize)]
 pub struct BrokerSettings {
-    /// Delay of bytes from the broker to the drainers; 0: no delay line.
+    /// Delay of bytes from the broker to the drainers; 0: none.
     #[serde(serialize_with = "as_text")]
     pub latency: Duration,
     /// Kind of the queues.
@@ -268,6 +274,8 @@ pub struct SamplerSettings {
     pub rate: NonZeroU32,
     /// Share of ticks that may be missed, 0 to 1.
     pub max_missed: f64,
+    /// Whether drainer processes go to their database through a link that reads along.
+    pub witness: bool,
 }
 
 /// `[validity]`: beyond these a run is INVALID.

@@ -1,5 +1,5 @@
 //! What the command line changes. Each override becomes a comment at the end of the scenario's text, so that the
-//! record shows it; a fault in it points there.
+//! record shows it; a flaw in it points there.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -7,20 +7,20 @@ use toml::{Spanned, Value, de::DeTable};
 
 use super::{
     Overrides, Role,
-    error::Fault,
+    error::Flaw,
     keys, resolve,
     value::{Given, Key},
     wire::{CellWire, ExpectationWire, ScenarioWire},
 };
 
-/// The text with its overrides, and what the file and they say together. Faults point into that text.
-pub(super) fn read(file: &str, overrides: &Overrides) -> (String, Result<ScenarioWire, Fault>) {
+/// The text with its overrides, and what the file and they say together. Flaws point into that text.
+pub(super) fn read(file: &str, overrides: &Overrides) -> (String, Result<ScenarioWire, Flaw>) {
     let mut text = String::from(file);
     let wire = read_into(&mut text, overrides);
     (text, wire)
 }
 
-fn read_into(text: &mut String, overrides: &Overrides) -> Result<ScenarioWire, Fault> {
+fn read_into(text: &mut String, overrides: &Overrides) -> Result<ScenarioWire, Flaw> {
     let mut wire = parse(text)?;
     for (key, value) in &overrides.set {
         wire = set(text, key, value)?.over(wire);
@@ -40,25 +40,25 @@ fn read_into(text: &mut String, overrides: &Overrides) -> Result<ScenarioWire, F
     Ok(wire)
 }
 
-fn parse(text: &str) -> Result<ScenarioWire, Fault> {
+fn parse(text: &str) -> Result<ScenarioWire, Flaw> {
     let syntax = |error: toml::de::Error| {
         let span = error.span().unwrap_or(0..0);
-        Fault::new(span, format!("not TOML: {}", error.message()), "scenarios/README.md shows the format")
+        Flaw::new(span, format!("not TOML: {}", error.message()), "scenarios/README.md shows the format")
     };
     let document = DeTable::parse(text).map_err(syntax)?;
     keys::check(document.get_ref())?;
     toml::from_str(text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
-        Fault::new(span, error.message(), "scenarios/README.md shows the format")
+        Flaw::new(span, error.message(), "scenarios/README.md shows the format")
     })
 }
 
 /// `--set key=value`. The value is TOML, or else a bare word that is taken as text.
-fn set(text: &mut String, key: &str, value: &str) -> Result<ScenarioWire, Fault> {
+fn set(text: &mut String, key: &str, value: &str) -> Result<ScenarioWire, Flaw> {
     let given = format!("{key}={value}");
     if given.contains(['\n', '\r']) || key.trim().is_empty() {
         let span = comment(text, "--set ", &given.replace(['\n', '\r'], " "));
-        return Err(Fault::new(
+        return Err(Flaw::new(
             span,
             "an override is one `key=value` on one line",
             "write `--set load.rate=200`",
@@ -91,9 +91,9 @@ fn padded(start: usize, line: &str) -> String {
 
 /// The first design is the baseline, the last the candidate, those between have no role; a single one is the
 /// candidate. A control of the file stays, and in front.
-fn replace_cells(wire: &mut ScenarioWire, designs: &[String], span: &Range<usize>) -> Result<(), Fault> {
+fn replace_cells(wire: &mut ScenarioWire, designs: &[String], span: &Range<usize>) -> Result<(), Flaw> {
     if designs.is_empty() {
-        return Err(Fault::new(span.clone(), "no design is named", "write `--designs single-tx,lease`"));
+        return Err(Flaw::new(span.clone(), "no design is named", "write `--designs single-tx,lease`"));
     }
     let mut cells = Vec::new();
     for cell in &wire.cell {
@@ -110,7 +110,7 @@ fn replace_cells(wire: &mut ScenarioWire, designs: &[String], span: &Range<usize
     let at = |value: &str| -> Given { Some(Spanned::new(span.clone(), Value::String(value.to_owned()))) };
     for (place, design) in designs.iter().enumerate() {
         let given = at(design);
-        // Before a label is made of it: a wrong name is a fault of the design.
+        // Before a label is made of it: a wrong name is a flaw of the design.
         resolve::design(Key { path: "design", given: given.as_ref() })?;
         let count = taken.entry(design.clone()).and_modify(|count| *count += 1).or_insert(1);
         let label = if *count == 1 { design.clone() } else { format!("{design}-{count}") };

@@ -7,7 +7,7 @@ use drainer::config::bound;
 use super::{
     Arrivals, BrokerSettings, CellDesign, DatabaseSettings, DrainerSettings, Expectation, Limit, Load, Op,
     Placement, QueueKind, Role, SamplerSettings, Service, Settings, Suite, Validity, WriteKind,
-    error::Fault,
+    error::Flaw,
     nearest::{advice, listed},
     value::{Key, LONGEST},
     wire::{
@@ -26,8 +26,8 @@ const MAX_RATE: f64 = 1_000_000.0;
 const MAX_KEYS: u32 = 1_000_000;
 const MAX_SKEW: f64 = 10.0;
 /// PostgreSQL's own limit of `commit_delay`.
-const MAX_COMMIT_DELAY: Duration = Duration::from_millis(100);
-const MS: Duration = Duration::from_millis(1);
+pub(super) const MAX_COMMIT_DELAY: Duration = Duration::from_millis(100);
+pub(super) const MS: Duration = Duration::from_millis(1);
 
 const ARRIVALS: &[&str] = &["constant", "poisson", "burst", "ramp"];
 const WRITES: &[(&str, WriteKind)] =
@@ -40,7 +40,7 @@ const ROLES: &[(&str, Role)] =
 /// Designs that have a name and no code yet.
 const PLANNED: &[&str] = &["partitioned", "work-queue"];
 
-pub(super) fn settings(wire: &Sections) -> Result<Settings, Fault> {
+pub(super) fn settings(wire: &Sections) -> Result<Settings, Flaw> {
     let default = Settings::default();
     Ok(Settings {
         load: load(&wire.load, default.load)?,
@@ -54,7 +54,7 @@ pub(super) fn settings(wire: &Sections) -> Result<Settings, Fault> {
     })
 }
 
-pub(super) fn containers(wire: &RigWire) -> Result<Containers, Fault> {
+pub(super) fn containers(wire: &RigWire) -> Result<Containers, Flaw> {
     Ok(Containers {
         postgres_image: wire.postgres_image().parsed::<ImageName>()?,
         rabbitmq_image: wire.rabbitmq_image().parsed::<ImageName>()?,
@@ -63,7 +63,7 @@ pub(super) fn containers(wire: &RigWire) -> Result<Containers, Fault> {
     })
 }
 
-fn load(wire: &LoadWire, default: Load) -> Result<Load, Fault> {
+fn load(wire: &LoadWire, default: Load) -> Result<Load, Flaw> {
     Ok(Load {
         services: wire.services().whole(1..=MAX_PLACES)?.unwrap_or(default.services),
         rate: rate(wire.rate())?,
@@ -81,7 +81,7 @@ fn load(wire: &LoadWire, default: Load) -> Result<Load, Fault> {
     })
 }
 
-fn rate(key: Key<'_>) -> Result<Option<f64>, Fault> {
+fn rate(key: Key<'_>) -> Result<Option<f64>, Flaw> {
     key.number(
         |rate| rate > 0.0 && rate <= MAX_RATE,
         "must be a number of writes a second, above 0 and at most 1000000",
@@ -89,7 +89,7 @@ fn rate(key: Key<'_>) -> Result<Option<f64>, Fault> {
     )
 }
 
-fn skew(key: Key<'_>) -> Result<Option<f64>, Fault> {
+fn skew(key: Key<'_>) -> Result<Option<f64>, Flaw> {
     key.number(
         |skew| (0.0..=MAX_SKEW).contains(&skew),
         "must be a Zipf exponent from 0 to 10",
@@ -98,19 +98,19 @@ fn skew(key: Key<'_>) -> Result<Option<f64>, Fault> {
 }
 
 /// `arrivals` and the keys that only one of its kinds has.
-fn arrivals(wire: &LoadWire) -> Result<Arrivals, Fault> {
+fn arrivals(wire: &LoadWire) -> Result<Arrivals, Flaw> {
     let words: Vec<(&str, &str)> = ARRIVALS.iter().map(|word| (*word, *word)).collect();
     let kind = wire.arrivals().word(&words)?.unwrap_or("constant");
     for (key, of) in [(wire.burst_every(), "burst"), (wire.ramp_from(), "ramp")] {
         if key.given.is_some() && kind != of {
-            return Err(key.fault(
+            return Err(key.flaw(
                 format_args!("is of `arrivals = \"{of}\"` alone, and these are \"{kind}\""),
                 format!("leave it out, or write `arrivals = \"{of}\"`"),
             ));
         }
     }
     let missing = |key: &str, example: &str| {
-        wire.arrivals().fault(format_args!("needs `{key}`"), format!("add `{key} = {example}`"))
+        wire.arrivals().flaw(format_args!("needs `{key}`"), format!("add `{key} = {example}`"))
     };
     match kind {
         "poisson" => Ok(Arrivals::Poisson),
@@ -130,16 +130,17 @@ fn arrivals(wire: &LoadWire) -> Result<Arrivals, Fault> {
     }
 }
 
-fn service(wire: &ServiceWire, default: &Service) -> Result<Service, Fault> {
+fn service(wire: &ServiceWire, default: &Service) -> Result<Service, Flaw> {
     Ok(Service {
         pool: count(wire.pool(), 10_000)?.unwrap_or(default.pool),
         acquire_timeout: wire.acquire_timeout().duration(MS..=LONGEST)?.unwrap_or(default.acquire_timeout),
     })
 }
 
-fn drainer(wire: &DrainerWire, default: &DrainerSettings) -> Result<DrainerSettings, Fault> {
+fn drainer(wire: &DrainerWire, default: &DrainerSettings) -> Result<DrainerSettings, Flaw> {
     Ok(DrainerSettings {
         placement: wire.placement().word(PLACEMENTS)?.unwrap_or(default.placement),
+        command: wire.command().text()?.map(str::to_owned).or_else(|| default.command.clone()),
         pool: count(wire.pool(), *bound::POOL.end())?.unwrap_or(default.pool),
         instances: count(wire.instances(), 100)?.unwrap_or(default.instances),
         batch_size: count(wire.batch_size(), *bound::BATCH_SIZE.end())?.unwrap_or(default.batch_size),
@@ -152,7 +153,7 @@ fn drainer(wire: &DrainerWire, default: &DrainerSettings) -> Result<DrainerSetti
     })
 }
 
-fn broker(wire: &BrokerWire, default: &BrokerSettings) -> Result<BrokerSettings, Fault> {
+fn broker(wire: &BrokerWire, default: &BrokerSettings) -> Result<BrokerSettings, Flaw> {
     Ok(BrokerSettings {
         latency: wire
             .latency()
@@ -163,7 +164,7 @@ fn broker(wire: &BrokerWire, default: &BrokerSettings) -> Result<BrokerSettings,
     })
 }
 
-fn database(wire: &DatabaseWire, default: &DatabaseSettings) -> Result<DatabaseSettings, Fault> {
+fn database(wire: &DatabaseWire, default: &DatabaseSettings) -> Result<DatabaseSettings, Flaw> {
     let commit_delay = wire.commit_delay().duration(Duration::ZERO..=MAX_COMMIT_DELAY)?;
     Ok(DatabaseSettings {
         commit_delay: commit_delay.unwrap_or(default.commit_delay),
@@ -171,21 +172,22 @@ fn database(wire: &DatabaseWire, default: &DatabaseSettings) -> Result<DatabaseS
     })
 }
 
-fn sampler(wire: &SamplerWire, default: &SamplerSettings) -> Result<SamplerSettings, Fault> {
+fn sampler(wire: &SamplerWire, default: &SamplerSettings) -> Result<SamplerSettings, Flaw> {
     Ok(SamplerSettings {
         rate: wire.rate().whole(20..=100)?.and_then(NonZeroU32::new).unwrap_or(default.rate),
         max_missed: wire.max_missed().share()?.unwrap_or(default.max_missed),
+        witness: wire.witness().flag()?.unwrap_or(default.witness),
     })
 }
 
-fn validity(wire: &ValidityWire, default: &Validity) -> Result<Validity, Fault> {
+fn validity(wire: &ValidityWire, default: &Validity) -> Result<Validity, Flaw> {
     Ok(Validity {
         lag_p99: wire.lag_p99().duration(MS..=LONGEST)?.unwrap_or(default.lag_p99),
         sink_behind: wire.sink_behind().duration(MS..=LONGEST)?.unwrap_or(default.sink_behind),
     })
 }
 
-fn suite(wire: &SuiteWire, default: &Suite) -> Result<Suite, Fault> {
+fn suite(wire: &SuiteWire, default: &Suite) -> Result<Suite, Flaw> {
     Ok(Suite {
         cases: wire.cases().whole(0..=u32::MAX)?.unwrap_or(default.cases),
         persist_within: wire.persist_within().duration(MS..=LONGEST)?.unwrap_or(default.persist_within),
@@ -194,15 +196,15 @@ fn suite(wire: &SuiteWire, default: &Suite) -> Result<Suite, Fault> {
 }
 
 /// A number of things of which there is at least one.
-pub(super) fn count(key: Key<'_>, most: u32) -> Result<Option<NonZeroU32>, Fault> {
+pub(super) fn count(key: Key<'_>, most: u32) -> Result<Option<NonZeroU32>, Flaw> {
     Ok(key.whole(1..=most)?.and_then(NonZeroU32::new))
 }
 
-pub(super) fn role(key: Key<'_>) -> Result<Option<Role>, Fault> {
+pub(super) fn role(key: Key<'_>) -> Result<Option<Role>, Flaw> {
     key.word(ROLES)
 }
 
-pub(super) fn design(key: Key<'_>) -> Result<Option<CellDesign>, Fault> {
+pub(super) fn design(key: Key<'_>) -> Result<Option<CellDesign>, Flaw> {
     let Some(name) = key.text()? else { return Ok(None) };
     if let Some(design) = CellDesign::ALL.iter().find(|design| design.name() == name) {
         return Ok(Some(*design));
@@ -213,23 +215,20 @@ pub(super) fn design(key: Key<'_>) -> Result<Option<CellDesign>, Fault> {
     } else {
         format!("there is {}", listed(&known))
     };
-    Err(key.fault("there is no such design", help))
+    Err(key.flaw("there is no such design", help))
 }
 
 /// A symptom or a criterion: a metric and one comparison.
-pub(super) fn expectation(
-    wire: &ExpectationWire,
-    span: std::ops::Range<usize>,
-) -> Result<Expectation, Fault> {
+pub(super) fn expectation(wire: &ExpectationWire, span: std::ops::Range<usize>) -> Result<Expectation, Flaw> {
     const HELP: &str =
         "write `metric = \"persist.p99\"` and one of `below`, `at_most`, `above` and `at_least`";
     let Some(name) = wire.metric().text()? else {
-        return Err(Fault::new(span, "an expectation without `metric`", HELP));
+        return Err(Flaw::new(span, "an expectation without `metric`", HELP));
     };
     let metric = Metric::lookup(name).map_err(|unknown| {
         let help = unknown.to_string();
         let help = help.split_once(": ").map_or(help.as_str(), |(_, way_out)| way_out).to_owned();
-        wire.metric().fault("there is no such metric", help)
+        wire.metric().flaw("there is no such metric", help)
     })?;
     let ops = [
         (wire.below(), Op::Below),
@@ -239,17 +238,17 @@ pub(super) fn expectation(
     ];
     let mut given = ops.into_iter().filter(|(key, _)| key.given.is_some());
     let Some((key, op)) = given.next() else {
-        return Err(wire.metric().fault("has no limit", HELP));
+        return Err(wire.metric().flaw("has no limit", HELP));
     };
     if let Some((second, _)) = given.next() {
         let rule = format!("stands beside `{}`, and an expectation has one limit", key.path);
-        return Err(second.fault(rule, "write a second expectation for the second limit"));
+        return Err(second.flaw(rule, "write a second expectation for the second limit"));
     }
     let times = wire.times().text()?.map(str::to_owned);
     let value =
         match key.number(|_| true, &limit_rule(metric, times.is_some()), &limit_help(key.path, metric))? {
             Some(value) => value,
-            None => return Err(wire.metric().fault("has no limit", HELP)),
+            None => return Err(wire.metric().flaw("has no limit", HELP)),
         };
     let cell = wire.cell().text()?.map(str::to_owned);
     Ok(Expectation { metric, limit: Limit { op, value, times }, cell })
@@ -275,6 +274,6 @@ fn limit_help(op: &str, metric: Metric) -> String {
 }
 
 /// That a cell is named which is not there.
-pub(super) fn unknown_cell(key: Key<'_>, asked: &str, labels: &[&str]) -> Fault {
-    key.fault("there is no cell of that label", advice(asked, labels.iter().copied()))
+pub(super) fn unknown_cell(key: Key<'_>, asked: &str, labels: &[&str]) -> Flaw {
+    key.flaw("there is no cell of that label", advice(asked, labels.iter().copied()))
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, ops::Range, time::Duration};
 
 use super::{
     Cell, CellDesign, Expectation, Load, Placement, Role, WriteKind,
-    error::Fault,
+    error::Flaw,
     resolve,
     value::{Key, duration_text},
     wire::{ExpectationWire, Sections},
@@ -24,20 +24,21 @@ pub(super) struct Made {
 }
 
 /// One cell on its own.
-pub(super) fn cell(made: &Made) -> Result<(), Fault> {
+pub(super) fn cell(made: &Made) -> Result<(), Flaw> {
     let Made { cell, merged, label, .. } = made;
     if cell.design == CellDesign::None && matches!(cell.role, Some(Role::Baseline | Role::Candidate)) {
         let message =
             format!("cell `{}`: design `none` drains nothing, so there is nothing to judge", cell.label);
-        return Err(Fault::new(label.clone(), message, "write `role = \"control\"`, or leave `role` out"));
+        return Err(Flaw::new(label.clone(), message, "write `role = \"control\"`, or leave `role` out"));
     }
     lease(cell, merged, label)?;
+    own_program(cell, merged)?;
     whole_units(cell, merged, label)?;
     something_to_write(cell, merged, label)
 }
 
 /// The lease must outlast the confirms of a chunk.
-fn lease(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Fault> {
+fn lease(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Flaw> {
     let depth = cell.settings.drainer.pipeline_depth;
     let least = drainer::Config::shortest_lease(depth.get());
     if cell.design.drainer().is_none() || cell.settings.drainer.lease_ttl >= least {
@@ -59,15 +60,30 @@ fn lease(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Fau
             duration_text(least)
         )
     };
-    Err(Fault::new(
+    Err(Flaw::new(
         place(&[merged.drainer.lease_ttl(), merged.drainer.pipeline_depth()], label),
         message,
         help,
     ))
 }
 
+/// A program is a process.
+fn own_program(cell: &Cell, merged: &Sections) -> Result<(), Flaw> {
+    let drainer = &cell.settings.drainer;
+    let key = merged.drainer.command();
+    let Some(command) = &drainer.command else { return Ok(()) };
+    if command.trim().is_empty() {
+        return Err(key.flaw("names no program", "write a program and its arguments, separated by blanks"));
+    }
+    if drainer.placement == Placement::InService {
+        let help = "write `placement = \"process\"` under `[drainer]`";
+        return Err(key.flaw("a program runs in a process of its own", help));
+    }
+    Ok(())
+}
+
 /// A drainer process gets its settings as its users write them: the lease in whole seconds, the rest in milliseconds.
-fn whole_units(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Fault> {
+fn whole_units(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Flaw> {
     let (drainer, wire) = (&cell.settings.drainer, &merged.drainer);
     if drainer.placement == Placement::InService || cell.design.drainer().is_none() {
         return Ok(());
@@ -89,18 +105,18 @@ fn whole_units(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(
                 cell.label
             );
             let help = "round it, or write `placement = \"in-service\"`";
-            return Err(Fault::new(place(&[key], label), message, help));
+            return Err(Flaw::new(place(&[key], label), message, help));
         }
     }
     Ok(())
 }
 
-fn something_to_write(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Fault> {
+fn something_to_write(cell: &Cell, merged: &Sections, label: &Range<usize>) -> Result<(), Flaw> {
     let load = &cell.settings.load;
     if load.rate.is_none() && load.backlog == 0 {
         let message =
             format!("cell `{}` has neither `load.rate` nor `load.backlog`: nothing is written", cell.label);
-        return Err(Fault::new(label.clone(), message, "add `rate = 400` under `[load]`, or a `backlog`"));
+        return Err(Flaw::new(label.clone(), message, "add `rate = 400` under `[load]`, or a `backlog`"));
     }
     let expected = plan::expected_writes(load);
     if expected > plan::MAX_WRITES as f64 {
@@ -110,7 +126,7 @@ fn something_to_write(cell: &Cell, merged: &Sections, label: &Range<usize>) -> R
             plan::MAX_WRITES
         );
         let span = place(&[merged.load.rate(), merged.load.duration()], label);
-        return Err(Fault::new(
+        return Err(Flaw::new(
             span,
             message,
             "lower `load.rate`, shorten `load.duration` or, of bursts, their `load.burst_every`",
@@ -121,7 +137,7 @@ fn something_to_write(cell: &Cell, merged: &Sections, label: &Range<usize>) -> R
 
 /// The schedule of each load is walked through once: that writes fall into its window, and as many as there are
 /// cases.
-pub(super) fn schedules(seed: u64, cells: &[Made]) -> Result<(), Fault> {
+pub(super) fn schedules(seed: u64, cells: &[Made]) -> Result<(), Flaw> {
     let mut known: Vec<(&Load, plan::Counts)> = Vec::new();
     for made in cells {
         let load = &made.cell.settings.load;
@@ -136,14 +152,14 @@ pub(super) fn schedules(seed: u64, cells: &[Made]) -> Result<(), Fault> {
         if load.rate.is_some() && counts.measured == 0 {
             let message = format!("no write of cell `{}` is due in the measured window", made.cell.label);
             let span = place(&[made.merged.load.rate(), made.merged.load.duration()], &made.label);
-            return Err(Fault::new(span, message, "lengthen `load.duration` or raise `load.rate`"));
+            return Err(Flaw::new(span, message, "lengthen `load.duration` or raise `load.rate`"));
         }
         enough_cases(made, counts)?;
     }
     Ok(())
 }
 
-fn enough_cases(made: &Made, counts: plan::Counts) -> Result<(), Fault> {
+fn enough_cases(made: &Made, counts: plan::Counts) -> Result<(), Flaw> {
     let cases = made.cell.settings.suite.cases;
     if u64::from(cases) <= counts.candidates {
         return Ok(());
@@ -157,16 +173,16 @@ fn enough_cases(made: &Made, counts: plan::Counts) -> Result<(), Fault> {
         format!("write at most {}, or lengthen `load.duration`, or raise `load.rate`", counts.candidates);
     let load = &made.merged.load;
     let span = place(&[made.merged.suite.cases(), load.duration(), load.rate()], &made.label);
-    Err(Fault::new(span, message, help))
+    Err(Flaw::new(span, message, help))
 }
 
 /// All cells together: labels, roles, pairing.
-pub(super) fn cells(cells: &[Made]) -> Result<(), Fault> {
+pub(super) fn cells(cells: &[Made]) -> Result<(), Flaw> {
     let mut labels = BTreeSet::new();
     for made in cells {
         if !labels.insert(made.cell.label.as_str()) {
             let message = format!("`label = \"{}\"`: another cell has this label", made.cell.label);
-            return Err(Fault::new(made.label.clone(), message, "give each cell a label of its own"));
+            return Err(Flaw::new(made.label.clone(), message, "give each cell a label of its own"));
         }
     }
     for (role, name) in [(Role::Control, "control"), (Role::Baseline, "baseline")] {
@@ -177,7 +193,7 @@ pub(super) fn cells(cells: &[Made]) -> Result<(), Fault> {
                 second.cell.label, first.cell.label
             );
             let help = "leave its `role` out: then it is reported and not judged";
-            return Err(Fault::new(second.label.clone(), message, help));
+            return Err(Flaw::new(second.label.clone(), message, help));
         }
     }
     cells
@@ -187,7 +203,7 @@ pub(super) fn cells(cells: &[Made]) -> Result<(), Fault> {
 }
 
 /// The control does what the others do, without a drainer; else its figures could not be compared with theirs.
-fn paired(control: &Made, cells: &[Made]) -> Result<(), Fault> {
+fn paired(control: &Made, cells: &[Made]) -> Result<(), Flaw> {
     let (own, settings) = (&control.own, &control.cell.settings);
     for other in cells.iter().map(|made| &made.cell).filter(|other| other.label != control.cell.label) {
         let unpairing = [
@@ -198,7 +214,7 @@ fn paired(control: &Made, cells: &[Made]) -> Result<(), Fault> {
         for (table, same) in unpairing {
             let of_table = |key: &Key<'_>| key.path.split('.').next() == Some(table);
             if let Some(key) = own.given().find(|key| !same && of_table(key)) {
-                return Err(key.fault(
+                return Err(key.flaw(
                     format_args!(
                         "would unpair the control `{}` from cell `{}`, whose `[{table}]` is another",
                         control.cell.label, other.label
@@ -218,7 +234,7 @@ pub(super) fn expectation(
     span: &Range<usize>,
     judged: Role,
     cells: &[Made],
-) -> Result<(), Fault> {
+) -> Result<(), Flaw> {
     let labels: Vec<&str> = cells.iter().map(|made| made.cell.label.as_str()).collect();
     for (key, asked) in [(wire.cell(), &expectation.cell), (wire.times(), &expectation.limit.times)] {
         if let Some(asked) = asked.as_deref().filter(|asked| !labels.contains(asked)) {
@@ -234,7 +250,7 @@ pub(super) fn expectation(
         let metric = expectation.metric;
         let message = format!("a {what} on {metric}, and no cell is a {role} to look for it in");
         let help = format!("give a cell `role = \"{role}\"`, or say which with `cell = \"label\"`");
-        return Err(Fault::new(span.clone(), message, help));
+        return Err(Flaw::new(span.clone(), message, help));
     }
     let about = |made: &&Made| match &expectation.cell {
         Some(label) => made.cell.label == *label,
@@ -244,10 +260,20 @@ pub(super) fn expectation(
 }
 
 /// What is known to have no value in a cell could only end INVALID, minutes later.
-fn measurable(expectation: &Expectation, made: &Made, span: &Range<usize>) -> Result<(), Fault> {
+fn measurable(expectation: &Expectation, made: &Made, span: &Range<usize>) -> Result<(), Flaw> {
     let (metric, cell) = (expectation.metric, &made.cell);
     let (why, help) = match metric.name() {
-        "recovery.time" => ("no fault is injected", "leave it out: this version injects none"),
+        name if name.starts_with("recovery.") && cell.faults.is_empty() => {
+            ("nothing is broken in it", "add a `[[fault]]`, or leave the expectation out")
+        }
+        "idle_in_tx.exact_ms"
+            if !cell.settings.sampler.witness || cell.settings.drainer.placement == Placement::InService =>
+        {
+            (
+                "no link reads along what its drainers say",
+                "write `witness = true` under `[sampler]` and `placement = \"process\"` under `[drainer]`",
+            )
+        }
         "suite.passed" | "suite.failed" if cell.settings.suite.cases == 0 => {
             ("it has no suite", "write `cases` under `[suite]`, or leave the expectation out")
         }
@@ -257,7 +283,7 @@ fn measurable(expectation: &Expectation, made: &Made, span: &Range<usize>) -> Re
         _ => return Ok(()),
     };
     let message = format!("{metric} has no value in cell `{}`: {why}", cell.label);
-    Err(Fault::new(span.clone(), message, help))
+    Err(Flaw::new(span.clone(), message, help))
 }
 
 /// Where the first of `keys` that is given stands, or else the cell's label.

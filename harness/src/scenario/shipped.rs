@@ -8,11 +8,20 @@ use super::{
 };
 
 /// The scenarios in this binary: name and text.
-pub const SHIPPED: [(&str, &str); 4] = [
+pub const SHIPPED: [(&str, &str); 13] = [
     ("smoke", include_str!("../../../scenarios/smoke.toml")),
     ("workspace", include_str!("../../../scenarios/workspace.toml")),
     ("slow-disk", include_str!("../../../scenarios/slow-disk.toml")),
     ("spare-connection", include_str!("../../../scenarios/spare-connection.toml")),
+    ("broker-stall", include_str!("../../../scenarios/broker-stall.toml")),
+    ("broker-cut", include_str!("../../../scenarios/broker-cut.toml")),
+    ("drainer-crash", include_str!("../../../scenarios/drainer-crash.toml")),
+    ("drainer-paused", include_str!("../../../scenarios/drainer-paused.toml")),
+    ("lease-overrun", include_str!("../../../scenarios/lease-overrun.toml")),
+    ("backends-killed", include_str!("../../../scenarios/backends-killed.toml")),
+    ("poison-head", include_str!("../../../scenarios/poison-head.toml")),
+    ("late-commit", include_str!("../../../scenarios/late-commit.toml")),
+    ("held-xmin", include_str!("../../../scenarios/held-xmin.toml")),
 ];
 
 /// A file's text, as far as a scenario may be long: what is longer (`/dev/zero` never ends) is refused by its length.

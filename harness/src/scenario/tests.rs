@@ -92,8 +92,14 @@ fn every_shipped_scenario_loads_under_its_name() {
         assert!(!scenario.about.is_empty(), "{name}");
         assert_eq!(scenario.text, text);
         let roles: Vec<_> = scenario.cells.iter().map(|cell| cell.role).collect();
-        assert_eq!(roles, [Some(Role::Control), Some(Role::Baseline), Some(Role::Candidate)], "{name}");
-        assert!(!scenario.symptoms.is_empty() && !scenario.criteria.is_empty(), "{name}");
+        assert!(!scenario.criteria.is_empty(), "{name}");
+        if scenario.cells.iter().any(|cell| !cell.faults.is_empty()) {
+            // What becomes of the events is asked, and needs no control.
+            assert_eq!(roles, [Some(Role::Baseline), Some(Role::Candidate)], "{name}");
+        } else {
+            assert_eq!(roles, [Some(Role::Control), Some(Role::Baseline), Some(Role::Candidate)], "{name}");
+            assert!(!scenario.symptoms.is_empty(), "{name}");
+        }
     }
 }
 
@@ -133,8 +139,9 @@ fn a_folder_path_wins_and_an_unknown_name_lists_what_there_is() {
     let error = find("workspaces").expect_err("no such scenario");
     insta::assert_snapshot!(rendered(&error), @r"
     × there is no scenario `workspaces`: no such file, and no shipped scenario of that name
-    help: did you mean `workspace`? Shipped are `smoke`, `workspace`, `slow-disk` and `spare-connection`;
-          anything else is a path to a TOML file
+    help: did you mean `workspace`? Shipped are `smoke`, `workspace`, `slow-disk`, `spare-connection`,
+          `broker-stall`, `broker-cut`, `drainer-crash`, `drainer-paused`, `lease-overrun`, `backends-killed`,
+          `poison-head`, `late-commit` and `held-xmin`; anything else is a path to a TOML file
     ");
     assert!(matches!(find(folder.path().to_str().expect("UTF-8")), Err(ScenarioError::Read { .. })));
 }
@@ -159,7 +166,8 @@ fn the_readme_names_every_key_and_no_other() {
 fn the_readmes_defaults_are_the_defaults() {
     let mut overrides = Overrides::default();
     for (key, default) in documented() {
-        let in_a_list = ["cell.", "symptom.", "criterion."].iter().any(|list| key.starts_with(list));
+        let in_a_list =
+            ["cell.", "fault.", "symptom.", "criterion."].iter().any(|list| key.starts_with(list));
         if !in_a_list && !["none", "required"].contains(&default.as_str()) {
             overrides.set.push((key, default));
         }
@@ -890,7 +898,7 @@ fn a_drainer_process_takes_whole_units() {
 #[test]
 fn an_expectation_that_can_have_no_value_is_refused() {
     insta::assert_snapshot!(wrong(&format!("{VALID}[[criterion]]\nmetric = \"recovery.time\"\nbelow = 9\n")), @r#"
-     × mine.toml:36: recovery.time has no value in cell `new`: no fault is injected
+     × mine.toml:36: recovery.time has no value in cell `new`: nothing is broken in it
        ╭─[mine.toml:36:1]
     35 │ below = 50
     36 │ [[criterion]]
@@ -898,7 +906,7 @@ fn an_expectation_that_can_have_no_value_is_refused() {
        ·       ╰── here
     37 │ metric = "recovery.time"
        ╰────
-     help: leave it out: this version injects none
+     help: add a `[[fault]]`, or leave the expectation out
     "#);
     let suite = format!("{VALID}[[criterion]]\nmetric = \"suite.failed\"\nat_most = 0\n");
     insta::assert_snapshot!(wrong(&suite.replace("cases = 50", "cases = 0")), @r#"
@@ -915,4 +923,72 @@ fn an_expectation_that_can_have_no_value_is_refused() {
     let commit = format!("{VALID}[[criterion]]\nmetric = \"commit.p99\"\nbelow = 9\n");
     let told = wrong(&commit.replace("rate = 100", "rate = 100\nwrite = \"statement\""));
     assert!(told.contains("single statements, without a COMMIT"), "{told}");
+}
+
+/// A scenario with drainer processes and this fault.
+fn with_fault(fault: &str) -> Result<Scenario, ScenarioError> {
+    let text = format!("{VALID}\n[[fault]]\n{fault}");
+    load("mine.toml", &text, &set(&[("drainer.placement", "process"), ("drainer.instances", "2")]))
+}
+
+#[test]
+fn a_fault_strikes_where_it_can_and_as_often_as_it_says() {
+    let scenario = with_fault("kind = \"kill\"\nat = \"3s\"\nfor = \"1s\"\nevery = \"4s\"\ninstance = 1\n")
+        .expect("valid");
+    let faults: Vec<usize> = scenario.cells.iter().map(|cell| cell.faults.len()).collect();
+    assert_eq!(faults, [0, 1, 1], "nobody drains in the control");
+    let cell = scenario.cell("new").expect("a cell");
+    let fault = &cell.faults[0];
+    assert_eq!(fault.breaks, Breaks::Kill { instance: Some(1) });
+    // The schedule ends at 15 s.
+    let strikes: Vec<u64> = fault.strikes(cell).map(|at| at.as_secs()).collect();
+    assert_eq!(strikes, [3, 7, 11]);
+    assert_eq!(fault.ends(cell), Duration::from_secs(12));
+
+    let scenario = with_fault("kind = \"slow-disk\"\nat = \"0s\"\nfor = \"1s\"\n").expect("valid");
+    assert!(scenario.cells.iter().all(|cell| cell.faults.len() == 1), "the control's disk is slow as well");
+    let scenario =
+        with_fault("kind = \"cut\"\ntarget = \"broker\"\nat = \"1s\"\nfor = \"1s\"\ncell = \"old\"\n");
+    let faults: Vec<usize> = scenario.expect("valid").cells.iter().map(|cell| cell.faults.len()).collect();
+    assert_eq!(faults, [0, 1, 0]);
+}
+
+#[test]
+fn a_fault_that_cannot_be_is_refused_with_the_way_out() {
+    for (fault, words) in [
+        ("at = \"1s\"", &["a fault without `kind`", "`kill`"][..]),
+        ("kind = \"kil\"\nat = \"1s\"", &["must be one of", "`kill`"]),
+        ("kind = \"kill\"", &["has no `at`"]),
+        ("kind = \"pause\"\nat = \"1s\"", &["has no `for`"]),
+        (
+            "kind = \"cut\"\nat = \"1s\"\nfor = \"1s\"",
+            &["does not say what it strikes", "`broker` and `database`"],
+        ),
+        ("kind = \"kill\"\ntarget = \"broker\"\nat = \"1s\"", &["must be one of `drainer`"]),
+        (
+            "kind = \"cut\"\ntarget = \"broker\"\nat = \"1s\"\nfor = \"1s\"\nlatency = \"1s\"",
+            &["has no such key", "`instance`"],
+        ),
+        ("kind = \"pause\"\nat = \"1s\"\nfor = \"2s\"\nevery = \"2s\"", &["before it has healed"]),
+        ("kind = \"kill\"\nat = \"1s\"\nevery = \"2s\"", &["never heals"]),
+        ("kind = \"kill\"\nat = \"15s\"", &["the schedule ends at 15s"]),
+        ("kind = \"kill\"\nat = \"1s\"\ninstance = 2", &["has 2 of each service", "drainer.instances"]),
+        ("kind = \"kill\"\nat = \"1s\"\ncell = \"mew\"", &["no cell of that label", "`new`"]),
+        (
+            "kind = \"kill\"\nat = \"1s\"\ncell = \"control\"",
+            &["no cell for the kill of the drainer to strike in"],
+        ),
+        ("kind = \"crash\"\nat = \"1s\"", &["has no `point`", "`confirm`"]),
+        ("kind = \"kill\"\nat = \"1s\"\nfro = \"2s\"", &["unknown key `fault.fro`", "fault.for"]),
+    ] {
+        let error = rendered(&with_fault(fault).expect_err(fault));
+        for word in words {
+            let error = error.split_whitespace().collect::<Vec<_>>().join(" ").replace("│ ", "");
+            assert!(error.contains(word), "{word:?} is missing in: {error}");
+        }
+    }
+    let text = format!("{VALID}\n[[fault]]\nkind = \"kill\"\nat = \"1s\"\n");
+    let error =
+        rendered(&load("mine.toml", &text, &Overrides::default()).expect_err("in the services' processes"));
+    assert!(error.contains("placement = \"process\""), "{error}");
 }

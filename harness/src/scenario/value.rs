@@ -1,11 +1,11 @@
-//! From a TOML value to a true one, or a fault that names key, value, rule and way out.
+//! From a TOML value to a true one, or a flaw that names key, value, rule and way out.
 
 use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 
 use toml::{Spanned, Value};
 
 use super::{
-    error::Fault,
+    error::Flaw,
     nearest::{advice, listed},
 };
 use crate::rig::Unfit;
@@ -30,15 +30,15 @@ const UNITS_OF_SIZE: [(&str, f64); 5] =
 
 impl<'w> Key<'w> {
     /// That this value breaks a rule.
-    pub(super) fn fault(&self, rule: impl fmt::Display, help: impl Into<String>) -> Fault {
+    pub(super) fn flaw(&self, rule: impl fmt::Display, help: impl Into<String>) -> Flaw {
         let (value, span) = self.given.map_or_else(
             || (String::from("(left out)"), 0..0),
             |given| (shown(given.get_ref()), given.span()),
         );
-        Fault::new(span, format!("`{} = {value}`: {rule}", self.path), help)
+        Flaw::new(span, format!("`{} = {value}`: {rule}", self.path), help)
     }
     /// A whole number of `range`.
-    pub(super) fn whole<T>(&self, range: RangeInclusive<T>) -> Result<Option<T>, Fault>
+    pub(super) fn whole<T>(&self, range: RangeInclusive<T>) -> Result<Option<T>, Flaw>
     where
         T: Copy + PartialOrd + fmt::Display + TryFrom<i64>,
     {
@@ -46,49 +46,49 @@ impl<'w> Key<'w> {
         let number = given.get_ref().as_integer().and_then(|number| T::try_from(number).ok());
         match number.filter(|number| range.contains(number)) {
             Some(number) => Ok(Some(number)),
-            None => Err(self.fault(
+            None => Err(self.flaw(
                 format_args!("must be a whole number from {} to {}", range.start(), range.end()),
                 format!("write a number of that range, such as `{} = {}`", self.path, range.start()),
             )),
         }
     }
     /// A number that `fits`.
-    pub(super) fn number(&self, fits: fn(f64) -> bool, rule: &str, help: &str) -> Result<Option<f64>, Fault> {
+    pub(super) fn number(&self, fits: fn(f64) -> bool, rule: &str, help: &str) -> Result<Option<f64>, Flaw> {
         let Some(given) = self.given else { return Ok(None) };
         match as_number(given.get_ref()).filter(|number| fits(*number)) {
             Some(number) => Ok(Some(number)),
-            None => Err(self.fault(rule, help)),
+            None => Err(self.flaw(rule, help)),
         }
     }
     /// `"67ms"`, of `range`.
-    pub(super) fn duration(&self, range: RangeInclusive<Duration>) -> Result<Option<Duration>, Fault> {
+    pub(super) fn duration(&self, range: RangeInclusive<Duration>) -> Result<Option<Duration>, Flaw> {
         const HELP: &str =
             "write it in quotes with its unit, one of us, ms, s, m and h: \"67ms\", \"1.5s\", \"2m\"";
         let Some(given) = self.given else { return Ok(None) };
         let seconds = given.get_ref().as_str().and_then(|text| with_unit(text, &UNITS_OF_TIME));
         let Some(duration) = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) else {
-            return Err(self.fault("must be a duration with its unit", HELP));
+            return Err(self.flaw("must be a duration with its unit", HELP));
         };
         if range.contains(&duration) {
             return Ok(Some(duration));
         }
         let (least, most) = (duration_text(*range.start()), duration_text(*range.end()));
-        Err(self.fault(
+        Err(self.flaw(
             format_args!("must be a duration from {least} to {most}"),
             format!("write one of that range, such as `{} = \"{least}\"`", self.path),
         ))
     }
     /// `"340B"`, of `range`.
-    pub(super) fn size(&self, range: RangeInclusive<u32>) -> Result<Option<u32>, Fault> {
+    pub(super) fn size(&self, range: RangeInclusive<u32>) -> Result<Option<u32>, Flaw> {
         let Some(given) = self.given else { return Ok(None) };
         let bytes = given.get_ref().as_str().and_then(|text| with_unit(text, &UNITS_OF_SIZE));
         match bytes {
-            None => Err(self.fault(
+            None => Err(self.flaw(
                 "must be a size with its unit",
                 "write it in quotes with its unit, one of B, kB, KiB, MB and MiB: \"340B\", \"4KiB\"",
             )),
             Some(bytes) if bytes.fract() == 0.0 && range.contains(&(bytes as u32)) => Ok(Some(bytes as u32)),
-            Some(_) => Err(self.fault(
+            Some(_) => Err(self.flaw(
                 format_args!(
                     "must be a size from {}B to {}KiB, in whole bytes",
                     range.start(),
@@ -99,7 +99,7 @@ impl<'w> Key<'w> {
         }
     }
     /// `"5%"` or 0.05.
-    pub(super) fn share(&self) -> Result<Option<f64>, Fault> {
+    pub(super) fn share(&self) -> Result<Option<f64>, Flaw> {
         let Some(given) = self.given else { return Ok(None) };
         let value = given.get_ref();
         let share = match value.as_str() {
@@ -108,34 +108,34 @@ impl<'w> Key<'w> {
         };
         match share.filter(|share| (0.0..=1.0).contains(share)) {
             Some(share) => Ok(Some(share)),
-            None => Err(self.fault(
+            None => Err(self.flaw(
                 "must be a share from 0% to 100%",
                 "write it as a number from 0 to 1 or in quotes with a percent sign: 0.05, \"5%\"",
             )),
         }
     }
     /// `true` or `false`.
-    pub(super) fn flag(&self) -> Result<Option<bool>, Fault> {
+    pub(super) fn flag(&self) -> Result<Option<bool>, Flaw> {
         let Some(given) = self.given else { return Ok(None) };
         match given.get_ref().as_bool() {
             Some(flag) => Ok(Some(flag)),
-            None => Err(self.fault("must be true or false", "write it without quotes")),
+            None => Err(self.flaw("must be true or false", "write it without quotes")),
         }
     }
     /// Text in quotes.
-    pub(super) fn text(&self) -> Result<Option<&'w str>, Fault> {
+    pub(super) fn text(&self) -> Result<Option<&'w str>, Flaw> {
         let Some(given) = self.given else { return Ok(None) };
         match given.get_ref().as_str() {
             Some(text) if text.chars().any(char::is_control) => {
                 // A terminal would obey them.
-                Err(self.fault("must be one line without control characters", "take them out"))
+                Err(self.flaw("must be one line without control characters", "take them out"))
             }
             Some(text) => Ok(Some(text)),
-            None => Err(self.fault("must be text", "write it in quotes")),
+            None => Err(self.flaw("must be text", "write it in quotes")),
         }
     }
     /// What reads itself from text, and says how it is written when it cannot. A number counts as its text.
-    pub(super) fn parsed<T: FromStr<Err = Unfit>>(&self) -> Result<Option<T>, Fault> {
+    pub(super) fn parsed<T: FromStr<Err = Unfit>>(&self) -> Result<Option<T>, Flaw> {
         let text = match self.given.map(Spanned::get_ref) {
             Some(value @ (Value::Integer(_) | Value::Float(_))) => value.to_string(),
             _ => match self.text()? {
@@ -143,17 +143,17 @@ impl<'w> Key<'w> {
                 None => return Ok(None),
             },
         };
-        text.parse().map(Some).map_err(|unfit: Unfit| self.fault(unfit.rule, unfit.help))
+        text.parse().map(Some).map_err(|unfit: Unfit| self.flaw(unfit.rule, unfit.help))
     }
     /// One of `words`.
-    pub(super) fn word<T: Copy>(&self, words: &[(&'static str, T)]) -> Result<Option<T>, Fault> {
+    pub(super) fn word<T: Copy>(&self, words: &[(&'static str, T)]) -> Result<Option<T>, Flaw> {
         let Some(text) = self.text()? else { return Ok(None) };
         match words.iter().find(|(word, _)| *word == text) {
             Some((_, meaning)) => Ok(Some(*meaning)),
             None => {
                 let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
                 let rule = format!("must be one of {}", listed(&known));
-                Err(self.fault(rule, advice(text, known.iter().copied())))
+                Err(self.flaw(rule, advice(text, known.iter().copied())))
             }
         }
     }

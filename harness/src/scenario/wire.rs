@@ -5,6 +5,14 @@ use toml::Spanned;
 
 use super::value::{Given, Key};
 
+/// A key as it is written: one that is a word of Rust's (`for`) has a mark before it here.
+const fn plain(key: &'static str) -> &'static str {
+    match key.as_bytes() {
+        [b'r', b'#', ..] => key.split_at(2).1,
+        _ => key,
+    }
+}
+
 /// A table of plain keys: the struct that it is read into, the names of its keys, and its keys with their paths.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident = $path:literal { $($key:ident),* $(,)? }) => {
@@ -14,9 +22,9 @@ macro_rules! table {
         pub(super) struct $name { $($key: Given),* }
 
         impl $name {
-            pub(super) const KEYS: &'static [&'static str] = &[$(stringify!($key)),*];
+            pub(super) const KEYS: &'static [&'static str] = &[$(plain(stringify!($key))),*];
             $(pub(super) fn $key(&self) -> Key<'_> {
-                Key { path: concat!($path, stringify!($key)), given: self.$key.as_ref() }
+                Key { path: plain(concat!($path, stringify!($key))), given: self.$key.as_ref() }
             })*
         }
     };
@@ -64,7 +72,7 @@ section! {
 section! {
     /// `[drainer]`
     DrainerWire = "drainer." {
-        placement, pool, instances, batch_size, pipeline_depth, lease_ttl, poll_interval, confirm_timeout, stop_within,
+        placement, command, pool, instances, batch_size, pipeline_depth, lease_ttl, poll_interval, confirm_timeout, stop_within,
     }
 }
 section! {
@@ -77,7 +85,7 @@ section! {
 }
 section! {
     /// `[sampler]`
-    SamplerWire = "sampler." { rate, max_missed }
+    SamplerWire = "sampler." { rate, max_missed, witness }
 }
 section! {
     /// `[validity]`
@@ -94,6 +102,13 @@ single! {
 table! {
     /// `[[symptom]]` and `[[criterion]]`
     ExpectationWire = "" { metric, above, below, at_most, at_least, times, cell }
+}
+
+table! {
+    /// `[[fault]]`
+    FaultWire = "" {
+        kind, target, at, r#for, every, cell, instance, point, when, nth, latency, jitter, after, bandwidth, rate, commit_delay, events,
+    }
 }
 
 /// The tables that a cell may override, the structs that read them, and what both the file and its cells have.
@@ -130,6 +145,8 @@ macro_rules! sections {
             #[serde(default)]
             pub(super) cell: Vec<Spanned<CellWire>>,
             #[serde(default)]
+            pub(super) fault: Vec<Spanned<FaultWire>>,
+            #[serde(default)]
             pub(super) symptom: Vec<Spanned<ExpectationWire>>,
             #[serde(default)]
             pub(super) criterion: Vec<Spanned<ExpectationWire>>,
@@ -159,6 +176,7 @@ macro_rules! sections {
                     rig: self.rig.over(base.rig),
                     $($section: self.$section.over(base.$section),)*
                     cell: if self.cell.is_empty() { base.cell } else { self.cell },
+                    fault: if self.fault.is_empty() { base.fault } else { self.fault },
                     symptom: if self.symptom.is_empty() { base.symptom } else { self.symptom },
                     criterion: if self.criterion.is_empty() { base.criterion } else { self.criterion },
                 }

@@ -40,6 +40,9 @@ pub(super) fn check(scenario: &Scenario, cell: &MeasuredCell, add: &mut impl FnM
         add(ReasonKind::Invalid, format!("{name} is no cell of the scenario"));
         return;
     };
+    for text in never_hit(cell) {
+        add(ReasonKind::Invalid, format!("{name}: {text}"));
+    }
     let late = ms(settings.validity.lag_p99);
     if let Some(lag) = facts.lag_p99_ms.filter(|lag| *lag > late) {
         let text = format!(
@@ -69,6 +72,21 @@ pub(super) fn check(scenario: &Scenario, cell: &MeasuredCell, add: &mut impl FnM
         );
         add(ReasonKind::Invalid, text);
     }
+}
+
+/// Faults that were to strike and that nobody saw: what the cell shows, it shows without them.
+fn never_hit(cell: &MeasuredCell) -> Vec<String> {
+    let spans = &cell.measurements.faults;
+    let mut faults: Vec<usize> = spans.iter().map(|span| span.fault).collect();
+    faults.sort_unstable();
+    faults.dedup();
+    let strikes = |fault| spans.iter().filter(move |span| span.fault == fault);
+    faults
+        .into_iter()
+        .filter(|fault| strikes(*fault).all(|span| !span.hit))
+        .filter_map(|fault| strikes(fault).next_back())
+        .map(|span| format!("the {} of the {} never hit: {}", span.kind, span.target, span.evidence))
+        .collect()
 }
 
 fn ms(duration: Duration) -> f64 {

@@ -10,7 +10,10 @@ use crate::rigs::{
     cell, channel, databases, has_exchange, has_queue, on_servers_of, provision, shared, until,
 };
 use futures_util::future::join_all;
-use harness::rig::{Rig, RigChoice, RigError, RigKind, RigRequest, World};
+use harness::{
+    rig::{Rig, RigChoice, RigError, RigKind, RigRequest, World, link::Condition},
+    scenario::Server,
+};
 use lapin::{
     BasicProperties, Channel, Confirmation,
     options::{BasicPublishOptions, ConfirmSelectOptions},
@@ -78,10 +81,10 @@ async fn a_world_is_what_its_cell_asks_for_and_gone_when_removed() {
     }
 
     // The queue takes two messages; from then on it may say no.
-    assert_eq!(world.drainer_connections(), 0);
-    let (connection, drainer) = channel(world.drainer_broker.as_str()).await;
+    assert_eq!(world.links.broker_connections(), 0);
+    let (connection, drainer) = channel(world.links.broker_url(0, 0).as_str()).await;
     drainer.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-    assert_eq!(world.drainer_connections(), 1);
+    assert_eq!(world.links.broker_connections(), 1);
     for _ in 0..2 {
         assert!(matches!(publish(&drainer, &world, 1).await, Confirmation::Ack(_)));
     }
@@ -90,7 +93,7 @@ async fn a_world_is_what_its_cell_asks_for_and_gone_when_removed() {
     })
     .await;
     connection.close(200, "bye".into()).await.unwrap();
-    until("the broker has closed", async || world.drainer_connections() == 0).await;
+    until("the broker has closed", async || world.links.broker_connections() == 0).await;
 
     world.remove().await.unwrap();
     assert!(databases(&database_url, run).await.is_empty());
@@ -108,7 +111,7 @@ async fn a_world_is_what_its_cell_asks_for_and_gone_when_removed() {
 async fn confirms_are_late_one_by_one_and_fast_in_a_pipeline() {
     let rig = shared().await;
     let world = rig.world(&cell(&[("broker.latency", "67ms")]), 0, 0).await.unwrap();
-    let (_connection, channel) = channel(world.drainer_broker.as_str()).await;
+    let (_connection, channel) = channel(world.links.broker_url(0, 0).as_str()).await;
     channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
 
     let begun = Instant::now();
@@ -143,8 +146,9 @@ async fn confirms_are_late_one_by_one_and_fast_in_a_pipeline() {
     assert!(fastest >= Duration::from_millis(67), "{fastest:?}");
     assert!(fastest < Duration::from_millis(300), "{fastest:?}");
 
-    world.delay_line().cut();
-    until("cut ends it", async || world.drainer_connections() == 0).await;
+    let _cut =
+        world.links.to(Server::Broker, None)[0].impose(Condition { cut: true, ..Condition::default() });
+    until("cut ends it", async || world.links.broker_connections() == 0).await;
     world.remove().await.unwrap();
     rig.close().await.unwrap();
 }

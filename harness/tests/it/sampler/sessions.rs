@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::database::{Database, a_while, until, with_database};
 
 fn settings(rate: u32) -> SamplerSettings {
-    SamplerSettings { rate: NonZeroU32::new(rate).unwrap(), max_missed: 0.05 }
+    SamplerSettings { rate: NonZeroU32::new(rate).unwrap(), max_missed: 0.05, witness: false }
 }
 
 /// A sampler at 50 ticks a second that logs in to the database it samples, so that its session can be found.
