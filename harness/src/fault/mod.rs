@@ -162,49 +162,60 @@ impl Ground<'_, '_> {
     }
 }
 
-/// The writes of each service that hold their COMMIT back: the first that is due at or after each strike. Place in the
+/// The writes of a service that hold their COMMIT back: the first that is due at or after each strike. Place in the
 /// schedule and how long, ascending.
 #[must_use]
 pub(crate) fn held_commits(cell: &Cell, plan: &Plan, service: usize) -> Vec<(usize, Duration)> {
-    let mut held: Vec<(usize, Duration)> = late_commits(cell)
-        .flat_map(|(_, fault)| {
-            let due_ns = &plan.services[service].due_ns;
+    held(cell, plan, service).into_iter().map(|held| (held.place, held.lasts)).collect()
+}
+
+/// A write that holds its COMMIT back.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    /// Place in the schedule.
+    place: usize,
+    lasts: Duration,
+    /// Place in the cell's faults.
+    fault: usize,
+}
+
+/// Ascending, one for each place: of two faults that strike the same write the longer one holds it.
+fn held(cell: &Cell, plan: &Plan, service: usize) -> Vec<Held> {
+    let due_ns = &plan.services[service].due_ns;
+    let late = cell.faults.iter().enumerate().filter(|(_, fault)| fault.breaks == Breaks::LateCommit);
+    let mut held: Vec<Held> = late
+        .flat_map(|(number, fault)| {
             fault.strikes(cell).filter_map(move |at| {
                 let from = plan.start_ns + nanos(at);
                 let place = due_ns.partition_point(|due| *due < from);
-                (place < due_ns.len()).then_some((place, fault.lasts?))
+                (place < due_ns.len()).then_some(Held { place, lasts: fault.lasts?, fault: number })
             })
         })
         .collect();
-    held.sort_unstable();
-    held.dedup_by_key(|(place, _)| *place);
+    held.sort_unstable_by(|one, other| (one.place, other.lasts).cmp(&(other.place, one.lasts)));
+    held.dedup_by_key(|held| held.place);
     held
-}
-
-fn late_commits(cell: &Cell) -> impl Iterator<Item = (usize, &Fault)> {
-    cell.faults.iter().enumerate().filter(|(_, fault)| fault.breaks == Breaks::LateCommit)
 }
 
 /// What became of the commits that were held back: each hit where a later write of its service was committed before.
 #[must_use]
 pub(crate) fn late_commit_spans(cell: &Cell, plan: &Plan, services: &[ServiceHistory]) -> Vec<FaultSpan> {
-    let Some((fault, _)) = late_commits(cell).next() else { return Vec::new() };
     let mut spans = Vec::new();
     for (service, facts) in services.iter().enumerate() {
         let backlog = plan.services[service].backlog as usize;
-        for (place, _) in held_commits(cell, plan, service) {
-            let Some(held) = facts.writes.get(backlog + place) else { continue };
+        for Held { place, fault, .. } in held(cell, plan, service) {
+            let Some(write) = facts.writes.get(backlog + place) else { continue };
             let overtaken = facts.writes[backlog + place + 1..]
                 .iter()
-                .filter(|other| other.outcome == Outcome::Committed && other.ended_ns < held.ended_ns)
+                .filter(|other| other.outcome == Outcome::Committed && other.ended_ns < write.ended_ns)
                 .count();
             spans.push(FaultSpan {
                 fault,
                 kind: Breaks::LateCommit.kind(),
                 target: Breaks::LateCommit.target(),
-                began_ns: held.executed_ns,
-                healed_ns: held.ended_ns,
-                hit: overtaken > 0 && held.outcome == Outcome::Committed,
+                began_ns: write.executed_ns,
+                healed_ns: write.ended_ns,
+                hit: overtaken > 0 && write.outcome == Outcome::Committed,
                 evidence: format!(
                     "{overtaken} later writes of {} were committed before the one that was held back",
                     plan.services[service].name

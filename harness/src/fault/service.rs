@@ -10,12 +10,16 @@ use super::{
 /// Takes every connection of every service's pool. Writes that are under way keep theirs until they end.
 pub(super) async fn starve(ground: Ground<'_, '_>, stay: Stay<'_>) -> Evidence {
     let mut held: Vec<PoolConnection<Postgres>> = Vec::new();
-    for client in ground.clients {
+    'taking: for client in ground.clients {
         for _ in 0..client.pool.options().get_max_connections() {
-            // A pool that is that short of connections is starved without us.
-            match tokio::time::timeout_at(stay.until, client.pool.acquire()).await {
-                Ok(Ok(connection)) => held.push(connection),
-                Ok(Err(_)) | Err(_) => break,
+            tokio::select! {
+                biased;
+                () = stay.over() => break 'taking,
+                acquired = client.pool.acquire() => match acquired {
+                    Ok(connection) => held.push(connection),
+                    // A pool that is that short of connections is starved without us.
+                    Err(_) => break,
+                },
             }
         }
     }

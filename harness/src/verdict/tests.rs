@@ -607,3 +607,33 @@ fn what_the_numbers_cannot_know_is_added_afterwards() {
     assert_eq!(verdict.reasons.len(), 2);
     assert_eq!(verdict.criteria.len(), 9);
 }
+
+/// What a cell with a fault shows, it shows only where somebody saw the fault.
+#[test]
+fn a_fault_that_nobody_saw_makes_a_run_invalid() {
+    let mut scenario = scenario();
+    let breaks = crate::scenario::Breaks::Pause { instance: None };
+    let second = std::time::Duration::from_secs(1);
+    scenario.cells[2].faults =
+        vec![crate::scenario::Fault { breaks, at: second, lasts: Some(second), every: None, cell: None }];
+    let span = |hit| crate::history::FaultSpan {
+        fault: 0,
+        kind: "pause",
+        target: "drainer",
+        began_ns: 1,
+        healed_ns: 2,
+        hit,
+        evidence: "0 of 1 processes stood still".to_owned(),
+    };
+    for (spans, reason) in [
+        (vec![], Some("`new`: the pause of the drainer never hit: it never struck")),
+        (vec![span(false)], Some("`new`: the pause of the drainer never hit: 0 of 1 processes stood still")),
+        // One of several strikes is enough.
+        (vec![span(true), span(false)], None),
+    ] {
+        let verdict = judged(&scenario, [5, 900, 20], |new| new.measurements.faults.clone_from(&spans));
+        assert_eq!(texts(&verdict, ReasonKind::Invalid), reason.into_iter().collect::<Vec<_>>(), "{spans:?}");
+        let (outcome, code) = if reason.is_some() { (Outcome::Invalid, 5) } else { (Outcome::Pass, 0) };
+        ends(&verdict, outcome, code);
+    }
+}

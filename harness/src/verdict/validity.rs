@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::{MeasuredCell, ReasonKind, named};
-use crate::{measure::number, scenario::Scenario};
+use crate::{
+    measure::number,
+    scenario::{Fault, Scenario},
+};
 
 /// Checks a cell against the limits of its own settings. Of an interrupted cell only the accounting is checked.
 pub(super) fn check(scenario: &Scenario, cell: &MeasuredCell, add: &mut impl FnMut(ReasonKind, String)) {
@@ -34,13 +37,12 @@ pub(super) fn check(scenario: &Scenario, cell: &MeasuredCell, add: &mut impl FnM
         );
         add(ReasonKind::Invalid, text);
     }
-    let Some(settings) =
-        scenario.cells.iter().find(|known| known.label == cell.label).map(|cell| &cell.settings)
-    else {
+    let Some(known) = scenario.cells.iter().find(|known| known.label == cell.label) else {
         add(ReasonKind::Invalid, format!("{name} is no cell of the scenario"));
         return;
     };
-    for text in never_hit(cell) {
+    let settings = &known.settings;
+    for text in never_hit(cell, &known.faults) {
         add(ReasonKind::Invalid, format!("{name}: {text}"));
     }
     let late = ms(settings.validity.lag_p99);
@@ -75,18 +77,16 @@ pub(super) fn check(scenario: &Scenario, cell: &MeasuredCell, add: &mut impl FnM
 }
 
 /// Faults that were to strike and that nobody saw: what the cell shows, it shows without them.
-fn never_hit(cell: &MeasuredCell) -> Vec<String> {
-    let spans = &cell.measurements.faults;
-    let mut faults: Vec<usize> = spans.iter().map(|span| span.fault).collect();
-    faults.sort_unstable();
-    faults.dedup();
-    let strikes = |fault| spans.iter().filter(move |span| span.fault == fault);
-    faults
-        .into_iter()
-        .filter(|fault| strikes(*fault).all(|span| !span.hit))
-        .filter_map(|fault| strikes(fault).next_back())
-        .map(|span| format!("the {} of the {} never hit: {}", span.kind, span.target, span.evidence))
-        .collect()
+fn never_hit(cell: &MeasuredCell, faults: &[Fault]) -> Vec<String> {
+    let missed = faults.iter().enumerate().filter_map(|(place, fault)| {
+        let mut strikes = cell.measurements.faults.iter().filter(|span| span.fault == place);
+        if strikes.clone().any(|span| span.hit) {
+            return None;
+        }
+        let seen = strikes.next_back().map_or("it never struck", |span| &span.evidence);
+        Some(format!("the {} never hit: {seen}", fault.breaks))
+    });
+    missed.collect()
 }
 
 fn ms(duration: Duration) -> f64 {
