@@ -6,11 +6,7 @@ use futures_util::future::join_all;
 use tokio::sync::MutexGuard;
 
 use super::{Evidence, Ground, Stay};
-use crate::{
-    fleet::Child,
-    rig::link::Trap,
-    scenario::{Point, Server},
-};
+use crate::{fleet::Child, rig::link::Trap};
 
 /// SIGKILL; where it heals they are started again under the same id.
 pub(super) async fn kill(
@@ -74,7 +70,7 @@ pub(super) async fn crash(
         if instance.is_some_and(|instance| instance != at) {
             return None;
         }
-        let link = ground.world.links.of(way(trap.point), service, at)?;
+        let link = ground.world.links.of(trap.point.way(), service, at)?;
         let trapped = link.trap(trap);
         tokio::select! {
             () = trapped.sprung() => {}
@@ -108,14 +104,6 @@ struct Crashed {
     /// When it was killed where it should be.
     at_ns: Option<u64>,
     started: Result<(), String>,
-}
-
-/// The link on which a point is seen.
-fn way(point: Point) -> Server {
-    match point {
-        Point::Publish | Point::Confirm => Server::Broker,
-        Point::Claim | Point::Mark | Point::Commit => Server::Database,
-    }
 }
 
 struct Paused<'l, 'a>(MutexGuard<'l, Child<'a>>);

@@ -17,7 +17,7 @@ use super::{
     links::{self, Links},
     names, teardown,
 };
-use crate::scenario::{Cell, DatabaseSettings};
+use crate::scenario::{Breaks, Cell, DatabaseSettings};
 
 /// Databases that are made at once: each copies a template, and a disk is one.
 const MADE_AT_ONCE: usize = 4;
@@ -229,6 +229,12 @@ fn wanted(settings: &DatabaseSettings) -> [(&'static str, String); 3] {
 
 /// Fails when a cell wants something of a server that is not ours to change, and the server does not have it.
 async fn settings_hold(endpoints: &Endpoints, cell: &Cell) -> Result<(), RigError> {
+    for fault in &cell.faults {
+        if let Breaks::SlowDisk { commit_delay } = fault.breaks {
+            let setting = format!("commit_delay = {}", commit_delay.as_micros());
+            return Err(RigError::OwnRigsOnly { cell: cell.label.clone(), setting });
+        }
+    }
     let settings = &cell.settings.database;
     let mut connection = endpoints.connect().await?;
     for (name, value) in wanted(settings) {

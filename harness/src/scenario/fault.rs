@@ -282,6 +282,17 @@ impl Fault {
     }
 }
 
+impl Point {
+    /// The server on the way to which it is seen.
+    #[must_use]
+    pub const fn way(self) -> Server {
+        match self {
+            Self::Publish | Self::Confirm => Server::Broker,
+            Self::Claim | Self::Mark | Self::Commit => Server::Database,
+        }
+    }
+}
+
 impl Breaks {
     /// Its kind, as scenarios write it.
     #[must_use]
@@ -328,10 +339,7 @@ impl Breaks {
     pub const fn way(self) -> Option<Server> {
         match self {
             Self::Link { target, .. } => Some(target),
-            Self::Crash { point, .. } => Some(match point {
-                Point::Publish | Point::Confirm => Server::Broker,
-                Point::Claim | Point::Mark | Point::Commit => Server::Database,
-            }),
+            Self::Crash { point, .. } => Some(point.way()),
             Self::Kill { .. }
             | Self::Pause { .. }
             | Self::Restart { .. }
